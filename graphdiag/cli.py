@@ -1,0 +1,92 @@
+"""The command line: finds the command, and turns every failure into one sentence.
+
+Nothing heavier than click is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import NoReturn, cast
+
+import click
+
+from graphdiag import __version__
+from graphdiag.errors import GraphdiagError
+
+COMMANDS = {
+    "report": "report",
+    "check": "check",
+    "import": "import_trace",
+    "pack": "pack",
+    "schema": "schema",
+}
+"""Name of each command and the module of :mod:`graphdiag.commands` that holds it."""
+
+INTERRUPTED = 130
+BUG = 70
+UNUSABLE = 2
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order a person meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command called ``cmd_name``, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"graphdiag.commands.{COMMANDS[cmd_name]}")
+        return cast(click.Command, module.command)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="graphdiag")
+def cli() -> None:
+    """Say why CUDA graphs and torch.compile disappoint, and what to change.
+
+    Start with:  graphdiag report server.log
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line and exit: 0 fine, 1 a broken limit, 2 unusable input."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; failures become a sentence on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8
+    try:
+        return int(cli.main(arguments, prog_name="graphdiag", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    except GraphdiagError as error:
+        return _fail(str(error), error.exit_code)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}.", UNUSABLE)
+    except Exception as error:
+        if os.environ.get("GRAPHDIAG_DEBUG"):
+            raise
+        return _fail(
+            f"this is a bug in graphdiag ({type(error).__name__}: {error}); "
+            "run it again with GRAPHDIAG_DEBUG=1 and report the traceback.",
+            BUG,
+        )
+
+
+def _fail(sentence: str, code: int) -> int:
+    from graphdiag.reporters.format import clean
+
+    click.echo(f"graphdiag: {clean(sentence)}", err=True)
+    return code

@@ -1,0 +1,1 @@
+"""One module a command: it parses its arguments, delegates, and prints what came back."""

@@ -1,0 +1,80 @@
+"""``graphdiag check``: hold a trace against limits, for CI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from graphdiag.checks import LIMITS, Unit, hold, parse_bound
+from graphdiag.commands import common
+from graphdiag.errors import CheckFailed
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+
+PHASES = ("decode", "prefill", "mixed", "verify")
+PERIODS = ("all", "cold", "warm", "steady")
+
+
+def _reader(unit: Unit) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+        if value is None:
+            return None
+        try:
+            return parse_bound(value, unit)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+
+    return read
+
+
+def _limits(function: AnyFunction) -> AnyFunction:
+    metavars = {"share": "PERCENT", "ratio": "PERCENT", "s": "SECONDS", "rows": "ROWS"}
+    for limit in reversed(LIMITS):
+        option = click.option(
+            f"--{limit.option}",
+            limit.metric,
+            callback=_reader(limit.unit),
+            metavar=metavars[limit.unit],
+            help=limit.help,
+        )
+        function = option(function)
+    return function
+
+
+@click.command()
+@common.sources
+@_limits
+@click.option("--phase", type=click.Choice(PHASES), help="Hold the rates of this phase only.")
+@click.option(
+    "--period",
+    type=click.Choice(PERIODS),
+    default="all",
+    show_default=True,
+    help="Hold this period only: start-up, the first runs of each artifact, or the rest.",
+)
+def command(
+    sources: tuple[str, ...], phase: str | None, period: str, **bounds: float | None
+) -> None:
+    """Hold a trace against limits; exit with 1 when one does not hold.
+
+    PERCENT is written 1% or 0.01. A metric that the source cannot tell breaks its limit.
+    """
+    given = {metric: bound for metric, bound in bounds.items() if bound is not None}
+    if not given:
+        raise click.UsageError("No limit given; give at least one, such as --max-fallback 1%.")
+    if phase and period != "all":
+        raise click.UsageError("Give --phase or --period, not both: rates are kept by either.")
+    report = common.diagnose(sources)
+    results = hold(report, given, phase, None if period == "all" else period)
+
+    from graphdiag.reporters import check
+
+    broken = check.broken_lines(report, results)
+    if not broken:
+        click.echo(check.held_line(report, results))
+        return
+    for line in broken:
+        click.echo(line)
+    raise CheckFailed(f"{len(broken)} of {len(results)} limits broken by {report.source}.")

@@ -1,0 +1,177 @@
+"""What the analyzer found, as plain values: the JSON contract, format 1.
+
+Every reporter renders a :class:`Report` and computes nothing. Keys are stable: more may
+be added, none renamed. Rates are fractions; times carry their unit in the name; null
+means "not identifiable from this source", never zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+CaseName = Literal["compile", "shapes", "fallback", "padding"]
+Severity = Literal["error", "warn", "info"]
+
+CASES: tuple[CaseName, ...] = ("compile", "shapes", "fallback", "padding")
+
+
+class Metrics(msgspec.Struct, kw_only=True, frozen=True):
+    """Counts and rates over one set of real steps.
+
+    ``exact_hit_rate`` + ``padded_share`` + ``fallback_rate`` = 1 over ``eligible_steps``, the
+    steps graphs should have served; all three are null where there are none. ``padding_ratio``
+    (padded rows / requested rows) and ``waste`` (padded rows / bucket rows) are over replayed
+    steps whose bucket is known.
+    """
+
+    steps: int
+    eligible_steps: int
+    exact_hit_rate: float | None
+    padded_share: float | None
+    fallback_rate: float | None
+    padding_ratio: float | None
+    waste: float | None
+    compile_count: int
+    compile_seconds: float
+    capture_count: int
+    capture_seconds: float
+    graph_bytes: int | None
+    unique_artifacts: int
+    dropped_rows: int
+    step_ms_mean: float | None = None
+    step_ms_p50: float | None = None
+    step_ms_p99: float | None = None
+
+
+class Window(msgspec.Struct, kw_only=True, frozen=True):
+    """The time the steps cover; ``start`` and ``end`` are ISO 8601, UTC."""
+
+    start: str
+    end: str
+    seconds: float
+
+
+class Case(msgspec.Struct, kw_only=True, frozen=True):
+    """One of the four cases, with its price and what to do.
+
+    ``ms_per_step`` has a 95 % interval where one can be drawn; ``compile`` is over all steps of
+    the window, the others over the steady steps that graphs should have served. ``share`` is the
+    case's own severity where there are no times: of the window's time (compile), of those steps
+    (shapes, fallback), or of executed rows (padding).
+    """
+
+    case: CaseName
+    ms_per_step: float | None
+    ci95: tuple[float, float] | None
+    share: float | None
+    evidence: list[str]
+    advice: list[str]
+
+
+class Verdict(msgspec.Struct, kw_only=True, frozen=True):
+    """The worst case, or null when the engine is healthy, in one sentence."""
+
+    case: CaseName | None
+    sentence: str
+
+
+class AuditFinding(msgspec.Struct, kw_only=True, frozen=True):
+    """Something the configuration or the dispatch shows without any timing."""
+
+    kind: str
+    severity: Severity
+    sentence: str
+    data: dict[str, Any]
+
+
+class SizeRow(msgspec.Struct, kw_only=True, frozen=True):
+    """Steps of one requested size that met one fate; ``step_ms`` is their mean."""
+
+    requested: int
+    steps: int
+    bucket: int | None
+    outcome: str | None
+    step_ms: float | None
+    phase: str | None = None
+
+
+class ArtifactRow(msgspec.Struct, kw_only=True, frozen=True):
+    """One artifact: what it is, what it cost, and how many steps it served."""
+
+    artifact: str
+    kind: str | None
+    served: int
+    size: int | None = None
+    captured: bool = False
+    capture_ms: float | None = None
+    pool_bytes: int | None = None
+
+
+class Recommendation(msgspec.Struct, kw_only=True, frozen=True):
+    """Sizes to add or drop, the whole set, and the flag for each engine."""
+
+    add: list[int]
+    drop: list[int]
+    buckets: list[int]
+    why: str
+    flags: dict[str, str]
+    padding_ratio: float | None = None
+    fallback_rate: float | None = None
+
+
+class StepCosts(msgspec.Struct, kw_only=True, frozen=True):
+    """What a step of one phase costs host and GPU: means over the ``steps`` that were profiled.
+
+    ``host_ms`` leaves out ``blocked_ms``, the time in blocking copies and syncs;
+    ``graph_launch_ms`` is part of it. ``gpu_gap_ms`` is idle time within the step's GPU span.
+    """
+
+    steps: int
+    host_ms: float | None
+    blocked_ms: float | None
+    graph_launch_ms: float | None
+    gpu_busy_ms: float | None
+    gpu_gap_ms: float | None
+    launches: float | None
+    graph_launches: float | None
+    kernels: float | None
+
+
+class Gpu(msgspec.Struct, kw_only=True, frozen=True):
+    """GPU figures of the profiled windows, summed."""
+
+    busy_ms: float
+    idle_ms: float
+    span_ms: float
+    graph_launches: int
+    launches: int
+    kernels_in_graphs: int
+    kernels_outside_graphs: int
+    unlinked_events: int
+
+
+class Report(msgspec.Struct, kw_only=True, frozen=True):
+    """All of ``graphdiag report``, in the order the JSON prints it."""
+
+    format: int
+    source: str
+    engine: dict[str, Any]
+    steps: int
+    sampled: bool
+    window: Window | None
+    verdict: Verdict
+    metrics: Metrics
+    phases: dict[str, Metrics]
+    runners: dict[str, Metrics]
+    periods: dict[str, Metrics]
+    cases: list[Case]
+    audit: list[AuditFinding]
+    sizes: list[SizeRow]
+    artifacts: list[ArtifactRow]
+    recommendation: Recommendation | None
+    gpu: Gpu | None
+    step_costs: dict[str, StepCosts]
+    not_identifiable: list[str]
+    notes: list[str]

@@ -1,0 +1,1 @@
+"""One module an output. Each renders a finished value as text and computes nothing."""

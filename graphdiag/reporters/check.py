@@ -1,0 +1,92 @@
+"""What ``graphdiag check`` prints: one line a broken limit, or one line when all hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphdiag import wording
+from graphdiag.checks import Limit, Result
+from graphdiag.findings import Report
+from graphdiag.reporters import format as fmt
+
+
+def broken_lines(report: Report, results: Sequence[Result]) -> list[str]:
+    """Return one sentence for each limit that does not hold."""
+    return [_broken(report, result) for result in results if not result.holds]
+
+
+def held_line(report: Report, results: Sequence[Result]) -> str:
+    """Return one sentence that names every limit, all of which hold."""
+    parts = [
+        f"{result.limit.title} {_value(result)} ({'at least' if result.limit.lowest else 'at most'}"
+        f" {_bound(result)})"
+        for result in results
+    ]
+    which = "the limit holds" if len(results) == 1 else f"all {len(results)} limits hold"
+    return f"{which} over {fmt.steps(report)}: {', '.join(parts)}"
+
+
+def _broken(report: Report, result: Result) -> str:
+    limit = result.limit
+    bound = _bound(result)
+    if result.value is None:
+        return (
+            f"{limit.title} is {wording.MISSING}, so the limit of {bound} cannot hold: "
+            f"{_why_unknown(report, result)}"
+        )
+    side = "under" if limit.lowest else "over"
+    return f"{limit.title} {_value(result)}{_over(report, result)} is {side} the limit of {bound}"
+
+
+def _value(result: Result) -> str:
+    """Return the value, with enough digits to differ from a bound that it breaks."""
+    value = result.value or 0.0
+    if result.limit.unit == "rows":
+        return wording.count(int(value))
+    scale, unit = _scale(result.limit)
+    text = wording.points(value) if unit == "%" else wording.figure(value)
+    if not result.holds and text.removesuffix(".0") == f"{result.bound * scale:g}":
+        text = f"{value * scale:.12g}"
+    return f"{text} {unit}"
+
+
+def _bound(result: Result) -> str:
+    if result.limit.unit == "rows":
+        return wording.count(int(result.bound))
+    scale, unit = _scale(result.limit)
+    return f"{result.bound * scale:g} {unit}"
+
+
+def _scale(limit: Limit) -> tuple[int, str]:
+    return (1, "s") if limit.unit == "s" else (100, "%")
+
+
+def _over(report: Report, result: Result) -> str:
+    """Return what the value is over: the steps or rows, and whose."""
+    metrics, metric = result.metrics, result.limit.metric
+    if metrics is None or metric == "dropped_rows":
+        return ""
+    scope = f"{result.scope} " if result.scope else ""
+    sampled = "sampled " if report.sampled else ""
+    if metric in ("fallback_rate", "exact_hit_rate"):
+        return f" of {wording.count(metrics.eligible_steps, f'{sampled}{scope}step')}"
+    if metric in ("padding_ratio", "waste"):
+        rows = "requested" if metric == "padding_ratio" else "executed"
+        return f" of the rows {rows} in {sampled}{scope}steps"
+    noun = "compile" if metric == "compile_seconds" else "capture"
+    number = metrics.compile_count if noun == "compile" else metrics.capture_count
+    return f" in {wording.count(number, f'{scope}{noun}')}"
+
+
+def _why_unknown(report: Report, result: Result) -> str:
+    if result.scope and (result.metrics is None or not result.metrics.steps):
+        scopes = {**report.phases, **report.periods}
+        known = [name for name, metrics in scopes.items() if metrics.steps]
+        return f"the trace has no {result.scope} steps (it has: {', '.join(known) or 'none'})"
+    if not (result.metrics and result.metrics.steps):
+        return "the trace has no steps"
+    if not result.metrics.eligible_steps:
+        return "graphs were to serve none of its steps"
+    if result.limit.metric in ("padding_ratio", "waste"):
+        return "no step replayed a graph whose bucket is known"
+    return "the source does not tell"

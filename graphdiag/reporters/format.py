@@ -1,0 +1,200 @@
+"""How reporters write numbers and strings: the same in the terminal, Markdown and checks.
+
+Numbers are written by :mod:`graphdiag.wording`. Strings come from logs and traces that nobody
+vouches for, so every one passes through :func:`clean` before it is shown.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from graphdiag.findings import CASES, AuditFinding, Case, CaseName, Recommendation, Report
+from graphdiag.wording import MISSING, count, duration, figure, measure, percent
+
+NAME_CHARS = 48
+SENTENCE_CHARS = 1200
+
+CASE_TITLES: dict[CaseName, str] = {
+    "compile": "compilation time appears in the measurement",
+    "shapes": "shapes are recompiling or missing graph buckets",
+    "fallback": "execution falls back to eager mode",
+    "padding": "padding or memory outweighs the launch savings",
+}
+
+_TOUCHED = {"padding": "executed rows", "compile": "the time measured"}
+
+ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM"}
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def clean(text: str, limit: int = SENTENCE_CHARS) -> str:
+    r"""Return ``text`` on one line, safe for a terminal, at most about ``limit`` characters.
+
+    Control, formatting and unassigned characters (colour codes, newlines, changes of
+    writing direction) are shown as ``\x1b`` or ``\u202e`` instead of being obeyed.
+    """
+    cut = len(text) - limit
+    shown = text[:limit] if cut > 0 else text
+    if not shown.isprintable() or not shown.isascii():
+        shown = "".join(map(_visible, shown))
+    return f"{shown}... ({cut:,} more characters)" if cut > 0 else shown
+
+
+def name(text: str) -> str:
+    """Return an identifier short enough for a table cell: its start and its end."""
+    if len(text) > NAME_CHARS:
+        head = NAME_CHARS * 2 // 3
+        text = f"{text[:head]}...{text[head + 3 - NAME_CHARS :]}"
+    return clean(text, NAME_CHARS)
+
+
+def instant(iso: str) -> str:
+    """Return an ISO 8601 instant in UTC as ``2026-01-31 12:00:00 UTC``."""
+    return f"{clean(iso, 40)[:19].replace('T', ' ')} UTC"
+
+
+def numbers(values: Sequence[int]) -> str:
+    """Return ``1, 2, 4``."""
+    return ", ".join(map(str, values))
+
+
+def case_number(case: CaseName) -> int:
+    """Return 1 to 4, the number the four cases go by."""
+    return CASES.index(case) + 1
+
+
+def own_metric(case: CaseName, report: Report) -> str:
+    """Return the metric a case is judged by, with what it is over.
+
+    Compile and capture are over the whole trace; the rates are over the steady period, from
+    which verdicts come, where the trace has one.
+    """
+    whole, steady = report.metrics, report.periods.get("steady")
+    if case == "compile":
+        return (
+            f"{count(whole.compile_count, 'compile')} ({measure(whole.compile_seconds, 's')}) and "
+            f"{count(whole.capture_count, 'capture')} ({measure(whole.capture_seconds, 's')}) "
+            "in the whole trace"
+        )
+    metrics, period = (steady, "steady ") if steady and steady.eligible_steps else (whole, "")
+    over = f"of the {count(metrics.eligible_steps, f'{period}step')} that graphs should have served"
+    if case == "padding":
+        if metrics.padding_ratio is None:
+            return f"padding ratio {MISSING}: no {period}step replayed a bucket that is known"
+        return (
+            f"padding ratio {percent(metrics.padding_ratio)} (padded rows / requested rows), waste "
+            f"{percent(metrics.waste)} of the rows executed, over replayed {period}steps"
+        )
+    title, rate = (
+        ("exact-bucket hit rate", metrics.exact_hit_rate)
+        if case == "shapes"
+        else ("fallback rate", metrics.fallback_rate)
+    )
+    if rate is None:
+        return f"{title} {MISSING}: no step is known to be one that graphs should have served"
+    return f"{title} {percent(rate)} {over}"
+
+
+def price(case: Case) -> str:
+    """Return what a case costs a step with its interval, or the share it touches."""
+    if case.ms_per_step is not None:
+        interval = ""
+        if case.ci95 is not None:
+            low, high = case.ci95
+            interval = f" (95 % interval {_ms(low)} to {_ms(high)})"
+        return f"costs {_ms(case.ms_per_step)} ms/step{interval}"
+    what = _TOUCHED.get(case.case, "steps")
+    touched = "" if case.share is None else f"touches {percent(case.share)} of {what}; "
+    return f"{touched}ms/step {MISSING}"
+
+
+def is_quiet(case: Case) -> bool:
+    """Say whether a case has nothing to mend: it costs nothing, touches nothing, has no advice."""
+    return not (case.advice or case.ms_per_step or case.share)
+
+
+def quiet_line(case: Case, report: Report) -> str:
+    """Return the one line for a case with nothing to mend, or that cannot be judged."""
+    metric = own_metric(case.case, report)
+    return metric if f" {MISSING}: " in metric else f"nothing charged to it; {metric}"
+
+
+def advice(report: Report) -> list[tuple[str, str]]:
+    """Return (cases, advice) pairs, worst case first; what several cases advise comes once."""
+    cases: dict[str, list[str]] = {}
+    for case in report.cases:
+        for sentence in case.advice:
+            cases.setdefault(clean(sentence), []).append(case.case)
+    return [(", ".join(names), sentence) for sentence, names in cases.items()]
+
+
+def worst_first(audit: Sequence[AuditFinding]) -> list[AuditFinding]:
+    """Return audit findings by severity, the order within one kept."""
+    return sorted(audit, key=lambda finding: ("error", "warn", "info").index(finding.severity))
+
+
+def steps(report: Report) -> str:
+    """Return ``12,034 steps``, or ``sampled steps`` where the source shows only some."""
+    return count(report.steps, "sampled step" if report.sampled else "step")
+
+
+def subject(report: Report) -> str:
+    """Return what the report is about: engine, steps and the time they cover."""
+    engine = " ".join(
+        clean(str(report.engine[key]), NAME_CHARS)
+        for key in ("name", "version")
+        if report.engine.get(key)
+    )
+    parts = [engine or f"engine {MISSING}", steps(report)]
+    if report.window is not None:
+        span = duration(report.window.seconds)
+        parts.append(f"{span} from {instant(report.window.start)}")
+    return ", ".join(parts)
+
+
+def configuration(report: Report) -> list[tuple[str, str]]:
+    """Return the engine's configuration beside its name and version, as pairs to print."""
+    pairs = []
+    for key, value in report.engine.items():
+        if key in ("name", "version", "simulated", "notes") or value is None:
+            continue
+        if isinstance(value, list | tuple):
+            value = ", ".join(map(str, value)) or "none"
+        pairs.append((clean(str(key), NAME_CHARS), clean(str(value), 300)))
+    return pairs
+
+
+def flags(recommendation: Recommendation, engine: object) -> list[tuple[str, str]]:
+    """Return (engine, flag) pairs: the trace's own engine where it is known, else all."""
+    known = {str(engine): recommendation.flags.get(str(engine))}
+    chosen = known if known[str(engine)] else recommendation.flags
+    return [
+        (ENGINE_NAMES.get(key, clean(key)), clean(flag, 20_000))
+        for key, flag in chosen.items()
+        if flag
+    ]
+
+
+def change(recommendation: Recommendation) -> str:
+    """Return why the recommended sizes are better, or at least how they differ."""
+    add, drop = numbers(recommendation.add), numbers(recommendation.drop)
+    told = clean(recommendation.why) or (f"Add {add}." if add else "")
+    return f"{told} {f'Drop {drop}.' if drop else ''}".strip() or "Keep the sizes as they are."
+
+
+def _ms(value: float) -> str:
+    """Return ms a step; what is under a microsecond a step is said to be so."""
+    if value == 0 or abs(value) >= 0.001:
+        return figure(value)
+    return "< 0.001" if value > 0 else "> -0.001"
+
+
+def _visible(char: str) -> str:
+    if unicodedata.category(char) not in _INVISIBLE:
+        return char
+    code = ord(char)
+    if code < 0x100:
+        return {"\n": r"\n", "\r": r"\r", "\t": " "}.get(char, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,127 @@
+"""The report in GitHub Markdown, to paste into an issue tracker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from graphdiag.findings import Recommendation, Report
+from graphdiag.reporters import format as fmt
+from graphdiag.reporters.tables import Sheet, sheets
+
+_SPECIAL = re.compile(r"[\\`*\[\]<>|~&$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
+_LINKED = re.compile(r"@(?=\w)|#(?=\d)")
+_CODE = re.compile(r"(?<!`)(`[\w.=/-]+(?: [\w.=/-]+)*`)(?!`)", re.ASCII)
+_TAME = re.compile(r"[\w.:/,=()\[\]{}+ -]+", re.ASCII)
+
+
+def render(report: Report) -> str:
+    """Return the report in GitHub Markdown; the long tables are folded away."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def escape(text: str) -> str:
+    """Return text that Markdown shows as it is: no markup, HTML, mention or issue link.
+
+    Only a plain word or option between single backticks stays a code span.
+    """
+    parts = _CODE.split(fmt.clean(text).strip())
+    shown = "".join(part if index % 2 else _literal(part) for index, part in enumerate(parts))
+    if match := re.match(r"\d+(?=[.)](\s|$))", shown):
+        return f"{match[0]}\\{shown[match.end() :]}"
+    return f"\\{shown}" if shown[:1] in ("-", "+", "=", "#") else shown
+
+
+def _literal(text: str) -> str:
+    return _LINKED.sub(r"\g<0><!-- -->", _SPECIAL.sub(r"\\\g<0>", text))
+
+
+def code(text: str) -> str:
+    """Return an identifier as a code span where that is safe in a table, else escaped."""
+    return f"`{text}`" if _TAME.fullmatch(text) and text == text.strip() else escape(text)
+
+
+def block(text: str) -> list[str]:
+    """Return one line of text as a fenced code block, whatever backticks it holds."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}text", text, fence]
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield from ("### graphdiag report", "", f"**Verdict:** {escape(report.verdict.sentence)}", "")
+    yield f"Source: {code(fmt.clean(report.source, 300))}; {escape(fmt.subject(report))}."
+    if report.engine.get("simulated"):
+        yield from ("", f"**Simulated**: {escape(str(report.engine['simulated']))}")
+    yield from _cases(report)
+    yield from _what_to_do(report)
+    yield from _audit(report)
+    yield from _list("Not identifiable from this source", report.not_identifiable)
+    yield from _list("Notes", report.notes)
+    yield from _details(report)
+
+
+def _cases(report: Report) -> Iterator[str]:
+    if not report.cases:
+        return
+    yield from ("", "| case | its metric | price |", "|---|---|---|")
+    for case in report.cases:
+        metric = escape(fmt.own_metric(case.case, report))
+        price = "nothing charged to it" if fmt.is_quiet(case) else escape(fmt.price(case))
+        title = f"{fmt.case_number(case.case)} {case.case}"
+        yield f"| {title} | {metric} | {price} |"
+    if any(case.evidence for case in report.cases):
+        yield from ("", "#### Evidence", "")
+        for case in report.cases:
+            yield from (f"- **{case.case}**: {escape(item)}" for item in case.evidence)
+
+
+def _what_to_do(report: Report) -> Iterator[str]:
+    advice = fmt.advice(report)
+    if not advice and report.recommendation is None:
+        return
+    yield from ("", "#### What to do", "")
+    yield from (f"- **{cases}**: {escape(item)}" for cases, item in advice)
+    if report.recommendation is not None:
+        yield from _recommendation(report.recommendation, report.engine.get("name"))
+
+
+def _recommendation(plan: Recommendation, engine: object) -> Iterator[str]:
+    yield f"- **sizes**: {escape(fmt.change(plan))}"
+    for name, flag in fmt.flags(plan, engine):
+        yield from ("", f"Paste for {name}:", "", *block(flag))
+
+
+def _audit(report: Report) -> Iterator[str]:
+    if report.audit:
+        yield from ("", "#### Audit", "")
+    for finding in fmt.worst_first(report.audit):
+        yield f"- **{finding.severity}** {code(fmt.name(finding.kind))}: {escape(finding.sentence)}"
+
+
+def _list(title: str, sentences: list[str]) -> Iterator[str]:
+    if sentences:
+        yield from ("", f"#### {title}", "")
+        yield from (f"- {escape(sentence)}" for sentence in sentences)
+
+
+def _details(report: Report) -> Iterator[str]:
+    yield from ("", "<details><summary>Tables and configuration</summary>", "")
+    for sheet in sheets(report):
+        yield from _sheet(sheet)
+    pairs = fmt.configuration(report)
+    if pairs:
+        yield from ("#### Configuration", "")
+        yield from (f"- {escape(key)}: {escape(value)}" for key, value in pairs)
+        yield ""
+    yield "</details>"
+
+
+def _sheet(sheet: Sheet) -> Iterator[str]:
+    yield from (f"#### {sheet.title}", "")
+    yield f"| {' | '.join(sheet.headers)} |"
+    sides = ["---" if index < sheet.left else "---:" for index in range(len(sheet.headers))]
+    yield f"| {' | '.join(sides)} |"
+    for row in sheet.rows:
+        yield f"| {' | '.join(map(escape, row))} |"
+    yield from ("", escape(sheet.legend), "") if sheet.legend else ("",)

@@ -1,0 +1,291 @@
+"""The tables of a report as rows of text; the terminal and Markdown only lay them out.
+
+Cells of identifiers are raw, shortened and without control characters; escaping them for
+the output's own syntax is the layout's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from graphdiag import wording
+from graphdiag.findings import Gpu, Metrics, Report, SizeRow
+from graphdiag.reporters import format as fmt
+
+NA = "n/a"
+TOP_SIZES = 12
+TOP_ARTIFACTS = 8
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table.
+
+    Attributes
+    ----------
+    title, headers, rows
+        As shown. Every row has one cell a header.
+    left
+        How many of the first columns are text, aligned left; the others are numbers.
+    notes
+        What the columns are over, and what was left out.
+    """
+
+    title: str
+    headers: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    left: int
+    notes: tuple[str, ...]
+
+    @property
+    def legend(self) -> str:
+        """The notes in one line, with the meaning of n/a where a cell has it."""
+        unknown = any(NA in row for row in self.rows)
+        return " ".join((*self.notes, f"{NA}: {wording.MISSING}." if unknown else "")).strip()
+
+
+def sheets(report: Report) -> Iterator[Sheet]:
+    """Yield the tables that have something to show, in reading order."""
+    if report.steps:
+        yield _rates(report)
+        if any(metrics.step_ms_mean is not None for _, metrics in _scopes(report)):
+            yield _times(report)
+    if report.step_costs:
+        yield _known(_step_costs(report))
+    if report.gpu is not None:
+        yield _gpu(report.gpu)
+    costs = _artifact_costs(report)
+    if costs.rows:
+        yield costs
+    if report.sizes:
+        yield _known(_sizes(report))
+    if report.artifacts:
+        yield _known(_artifacts(report))
+
+
+def _known(sheet: Sheet) -> Sheet:
+    """Return the sheet without its columns that hold nothing but n/a; the notes name them."""
+    columns = list(zip(*sheet.rows, strict=True))
+    unknown = [index for index, column in enumerate(columns) if set(column) == {NA}]
+    kept = [index for index in range(len(columns)) if index not in unknown]
+    missing = ", ".join(sheet.headers[index] for index in unknown)
+    return Sheet(
+        sheet.title,
+        tuple(sheet.headers[index] for index in kept),
+        [tuple(row[index] for index in kept) for row in sheet.rows],
+        sheet.left - sum(index < sheet.left for index in unknown),
+        (*sheet.notes, f"{wording.MISSING.capitalize()}: {missing}.") if unknown else sheet.notes,
+    )
+
+
+def _scopes(report: Report) -> Iterator[tuple[str, Metrics]]:
+    """Yield every set of steps the report has metrics for; the whole trace first."""
+    yield "whole trace", report.metrics
+    yield from ((fmt.name(phase), metrics) for phase, metrics in report.phases.items())
+    if len(report.runners) > 1:
+        yield from ((f"runner {fmt.name(key)}", metrics) for key, metrics in report.runners.items())
+    yield from ((fmt.name(period), metrics) for period, metrics in report.periods.items())
+
+
+def _points(fraction: float | None) -> str:
+    return NA if fraction is None or not isfinite(fraction) else wording.points(fraction)
+
+
+def _figure(value: float | None) -> str:
+    return NA if value is None or not isfinite(value) else wording.figure(value)
+
+
+def _rates(report: Report) -> Sheet:
+    rows = [
+        (
+            scope,
+            wording.count(metrics.steps),
+            wording.count(metrics.eligible_steps),
+            _points(metrics.exact_hit_rate),
+            _points(metrics.padded_share),
+            _points(metrics.fallback_rate),
+            _points(metrics.padding_ratio),
+            _points(metrics.waste),
+        )
+        for scope, metrics in _scopes(report)
+        if metrics.steps
+    ]
+    return Sheet(
+        "Rates in %",
+        ("", "steps", "eligible", "exact", "padded", "fallback", "padding", "waste"),
+        rows,
+        1,
+        (
+            "eligible: steps that graphs should have served. exact, padded, fallback: share of "
+            "eligible steps. padding: padded rows / requested rows, waste: padded rows / bucket "
+            "rows, both over replayed steps.",
+        ),
+    )
+
+
+def _times(report: Report) -> Sheet:
+    rows = [
+        (
+            scope,
+            wording.count(metrics.steps),
+            _figure(metrics.step_ms_mean),
+            _figure(metrics.step_ms_p50),
+            _figure(metrics.step_ms_p99),
+        )
+        for scope, metrics in _scopes(report)
+        if metrics.steps
+    ]
+    note = ("p50, p99: read off a histogram, to within 5 %.",)
+    return Sheet("Step time in ms", ("", "steps", "mean", "p50", "p99"), rows, 1, note)
+
+
+def _artifact_costs(report: Report) -> Sheet:
+    scopes = [("whole trace", report.metrics), *report.periods.items()]
+    rows = [
+        (
+            fmt.name(scope),
+            wording.count(metrics.compile_count),
+            wording.figure(metrics.compile_seconds),
+            wording.count(metrics.capture_count),
+            wording.figure(metrics.capture_seconds),
+        )
+        for scope, metrics in scopes
+        if metrics.compile_count
+        or metrics.compile_seconds
+        or metrics.capture_count
+        or metrics.capture_seconds
+        or (metrics is report.metrics and (metrics.graph_bytes or metrics.dropped_rows))
+    ]
+    metrics = report.metrics
+    return Sheet(
+        "Compile and capture",
+        ("", "compiles", "compile s", "captures", "capture s"),
+        rows,
+        1,
+        (
+            f"Device memory of the graphs: {wording.size_in_bytes(metrics.graph_bytes)}; "
+            f"{wording.count(metrics.unique_artifacts, 'unique artifact')}; "
+            f"{wording.count(metrics.dropped_rows, 'row')} dropped while recording.",
+        ),
+    )
+
+
+def _sizes(report: Report) -> Sheet:
+    ordered = sorted(report.sizes, key=lambda size: -size.steps)
+    shown, rest = ordered[:TOP_SIZES], ordered[TOP_SIZES:]
+    rows = [
+        (
+            fmt.name(size.phase or NA),
+            fmt.name(size.outcome or NA),
+            wording.count(size.requested),
+            _bucket(size),
+            wording.count(size.steps),
+            _padding(size),
+            _figure(size.step_ms),
+        )
+        for size in shown
+    ]
+    notes = ["bucket: the captured size replayed. padding: padded rows / requested rows."]
+    if rest:
+        steps = wording.count(sum(size.steps for size in rest), "step")
+        notes.append(f"Left out: {wording.count(len(rest), 'row')} with {steps}.")
+    return Sheet(
+        "Requested sizes with the most steps",
+        ("phase", "outcome", "requested", "bucket", "steps", "padding %", "mean ms"),
+        rows,
+        2,
+        tuple(notes),
+    )
+
+
+def _bucket(size: SizeRow) -> str:
+    """Return the bucket; "none" only where the step is known to have replayed none."""
+    if size.bucket is not None:
+        return wording.count(size.bucket)
+    return "none" if size.outcome in ("fallback", "eager", "capture") else NA
+
+
+def _padding(size: SizeRow) -> str:
+    if _bucket(size) == "none":
+        return ""
+    if size.bucket is None or not size.requested:
+        return NA
+    return wording.points((size.bucket - size.requested) / size.requested)
+
+
+def _artifacts(report: Report) -> Sheet:
+    ordered = sorted(report.artifacts, key=lambda artifact: -artifact.served)
+    shown, rest = ordered[:TOP_ARTIFACTS], ordered[TOP_ARTIFACTS:]
+    rows = [
+        (
+            fmt.name(artifact.artifact),
+            fmt.name(artifact.kind or NA),
+            NA if artifact.size is None else wording.count(artifact.size),
+            wording.count(artifact.served),
+            _figure(artifact.capture_ms),
+            wording.size_in_bytes(artifact.pool_bytes, NA),
+        )
+        for artifact in shown
+    ]
+    notes = ["served: steps that replayed it."]
+    if rest:
+        notes.append(f"Left out: {wording.count(len(rest), 'artifact')} that served fewer.")
+    unused = sum(1 for artifact in ordered if artifact.captured and not artifact.served)
+    if unused:
+        notes.append(f"Captured and never replayed: {unused:,}.")
+    return Sheet(
+        "Artifacts that served the most steps",
+        ("artifact", "kind", "size", "served", "capture ms", "pool"),
+        rows,
+        2,
+        tuple(notes),
+    )
+
+
+def _step_costs(report: Report) -> Sheet:
+    rows = [
+        (
+            fmt.name(phase),
+            wording.count(costs.steps),
+            _figure(costs.host_ms),
+            _figure(costs.blocked_ms),
+            _figure(costs.graph_launch_ms),
+            _figure(costs.gpu_busy_ms),
+            _figure(costs.gpu_gap_ms),
+            _figure(costs.launches),
+            _figure(costs.kernels),
+        )
+        for phase, costs in report.step_costs.items()
+    ]
+    return Sheet(
+        "Host and GPU time of a step in ms",
+        ("phase", "steps", "host", "blocked", "replay", "busy", "gap", "launches", "kernels"),
+        rows,
+        1,
+        (
+            "Means over the steps profiled. host: without blocked, the wait in copies and syncs; "
+            "replay: host time in graph launches; busy, gap: the GPU within the step's own span.",
+        ),
+    )
+
+
+def _gpu(gpu: Gpu) -> Sheet:
+    rows = [
+        ("busy", f"{gpu.busy_ms:,.3f} ms"),
+        ("idle", f"{gpu.idle_ms:,.3f} ms"),
+        ("span", f"{gpu.span_ms:,.3f} ms"),
+        ("launches", wording.count(gpu.launches)),
+        ("graph launches", wording.count(gpu.graph_launches)),
+        ("kernels in graphs", wording.count(gpu.kernels_in_graphs)),
+        ("kernels outside graphs", wording.count(gpu.kernels_outside_graphs)),
+        ("events without a launch", wording.count(gpu.unlinked_events)),
+    ]
+    return Sheet(
+        "GPU over the profiled windows",
+        ("", "sum"),
+        rows,
+        1,
+        ("busy: union over streams; idle: span - busy.",),
+    )
