@@ -1,0 +1,58 @@
+"""Which importer reads a file: asked of its first bytes, never of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+import pyarrow as pa
+
+from graphdiag.errors import SourceError
+from graphdiag.importers.source import Source
+
+
+class Importer(Protocol):
+    """What a module of :mod:`graphdiag.importers` offers to be an importer."""
+
+    NAME: str
+    """Name of the format, as ``--json`` and error sentences print it."""
+
+    def recognises(self, head: bytes) -> bool:
+        """Say whether a file that starts with ``head`` (decompressed) is of this format."""
+        ...
+
+    def read(self, sources: Sequence[Source]) -> Iterator[pa.RecordBatch]:
+        """Yield format-1 record batches; several sources are one log, in the order given."""
+        ...
+
+
+IMPORTERS = ("kineto", "sglang_log", "vllm_log")
+"""Modules of this package that implement :class:`Importer`, tried in this order."""
+
+
+def load(name: str) -> Importer:
+    """Return the importer module called ``name``."""
+    return cast(Importer, import_module(f"graphdiag.importers.{name}"))
+
+
+def recognise(source: Source) -> Importer:
+    """Return the importer that reads ``source``.
+
+    Raises
+    ------
+    SourceError
+        When the file is empty, unreadable, or of no known format.
+    """
+    head = source.head()
+    if not head.strip():
+        raise SourceError(f"{source.path}: the file is empty; there is nothing to read.")
+    for name in IMPORTERS:
+        importer = load(name)
+        if importer.recognises(head):
+            return importer
+    known = ", ".join(load(name).NAME for name in IMPORTERS)
+    raise SourceError(
+        f"{source.path}: not a graphdiag trace and none of the sources known ({known}); "
+        "give a trace.parquet, a profiler's JSON or a server log."
+    )
