@@ -1,0 +1,1 @@
+"""Bucket sets: which sizes to capture, and how to tell the engine."""

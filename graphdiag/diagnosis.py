@@ -1,0 +1,232 @@
+"""From a trace to a report: metrics, the four cases, the audit, the recommendation."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from graphdiag.audit import audit
+from graphdiag.buckets.histogram import histogram
+from graphdiag.buckets.recommend import recommend
+from graphdiag.cases import all_cases, verdict
+from graphdiag.costs import measure_costs
+from graphdiag.evidence import Evidence, is_replayed
+from graphdiag.findings import (
+    ArtifactRow,
+    AuditFinding,
+    Gpu,
+    Metrics,
+    Recommendation,
+    Report,
+    SizeRow,
+    Window,
+)
+from graphdiag.metrics import by_period, by_phase, by_runner, is_real, is_target, measure
+from graphdiag.runconfig import last_config
+from graphdiag.stepcosts import step_costs
+from graphdiag.summary import Summary, summarize
+from graphdiag.trace import Trace
+from graphdiag_collectors.schema import DROPPED, GPU_WINDOW, HOOK_OFF
+
+
+def diagnose(trace: Trace, source_name: str | None = None) -> Report:
+    """Diagnose ``trace``; ``source_name`` is what the report calls it (its own name by default)."""
+    return report_of(summarize(trace), source_name or trace.source)
+
+
+def report_of(summary: Summary, source: str) -> Report:
+    """Compute the report from a summary alone; the trace is not needed again."""
+    config = last_config(summary.events)
+    traffic = histogram(summary, config)
+    costs = measure_costs(summary)
+    evidence = Evidence(summary, config, traffic, costs)
+    findings = audit(evidence)
+    overall = measure(summary, is_target())
+    periods = by_period(summary)
+    advice = (
+        None
+        if _lookup_fails(findings)
+        else recommend(traffic, config, trapped_up_to=_trapped_up_to(findings))
+    )
+    first, last = _span(summary)
+    cases = all_cases(evidence, overall, periods["steady"], last - first, findings, advice)
+    return Report(
+        format=1,
+        source=source,
+        engine=_engine(config),
+        steps=overall.steps,
+        sampled=bool(config.get("sampled", False)),
+        window=_window(first, last),
+        verdict=verdict(cases, costs.mean_step_ns, overall),
+        metrics=overall,
+        phases=by_phase(summary),
+        runners=by_runner(summary),
+        periods=periods,
+        cases=cases,
+        audit=findings,
+        sizes=_sizes(summary),
+        artifacts=_artifacts(summary),
+        recommendation=advice,
+        gpu=_gpu(summary.events),
+        step_costs=step_costs(summary),
+        not_identifiable=_not_identifiable(evidence, overall, advice),
+        notes=_notes(summary, config),
+    )
+
+
+def _lookup_fails(findings: list[AuditFinding]) -> bool:
+    return any(f.kind == "unused_artifacts" and f.severity == "error" for f in findings)
+
+
+def _trapped_up_to(findings: list[AuditFinding]) -> int | None:
+    sizes = [int(f.data["size_needed"]) for f in findings if f.kind == "fallback_trap"]
+    return max(sizes, default=None)
+
+
+def _engine(config: dict[str, Any]) -> dict[str, Any]:
+    apart = ("engine", "engine_version", "notes")
+    rest = {key: value for key, value in config.items() if key not in apart}
+    return {"name": config.get("engine"), "version": config.get("engine_version"), **rest}
+
+
+def _span(summary: Summary) -> tuple[int, int]:
+    steps = summary.groups.filter(is_real() & is_target())
+    first, last = steps["t_min"].min(), steps["t_max"].max()
+    return (first, last) if isinstance(first, int) and isinstance(last, int) else (0, 0)
+
+
+def _window(first: int, last: int) -> Window | None:
+    if not last:
+        return None
+    start, end = (datetime.fromtimestamp(ns / 1e9, tz=timezone.utc) for ns in (first, last))
+    return Window(start=start.isoformat(), end=end.isoformat(), seconds=(last - first) / 1e9)
+
+
+def _sizes(summary: Summary) -> list[SizeRow]:
+    table = (
+        summary.groups.filter(is_real() & is_target() & pl.col("requested").is_not_null())
+        .group_by("requested", "bucket", "outcome", "phase")
+        .agg(pl.col("weight", "dur_ns", "dur_ns_weight").sum())
+        .sort("requested", "bucket", "outcome", "phase", nulls_last=True)
+    )
+    return [
+        SizeRow(
+            requested=row["requested"],
+            steps=row["weight"],
+            bucket=row["bucket"],
+            outcome=row["outcome"],
+            step_ms=row["dur_ns"] / 1e6 / row["dur_ns_weight"] if row["dur_ns_weight"] else None,
+            phase=row["phase"],
+        )
+        for row in table.iter_rows(named=True)
+    ]
+
+
+def _artifacts(summary: Summary) -> list[ArtifactRow]:
+    """Every artifact that was made or that served, by how often it served."""
+    served = (
+        summary.groups.filter(is_real() & pl.col("artifact").is_not_null())
+        .filter(is_replayed() | (pl.col("mode") == "compiled"))
+        .group_by("artifact")
+        .agg(pl.col("weight").sum().alias("served"), pl.col("bucket").max().alias("bucket"))
+    )
+    made = (
+        summary.events.filter(
+            pl.col("event").is_in(["capture", "compile"]) & pl.col("artifact").is_not_null()
+        )
+        .group_by("artifact")
+        .agg(
+            pl.coalesce("kind", "event").first(),
+            pl.col("size").first(),
+            pl.col("dur_ns").sum(),
+            pl.col("dur_ns").count().alias("timed"),
+            pl.col("pool_bytes").sum(),
+            pl.col("pool_bytes").count().alias("weighed"),
+        )
+    )
+    table = made.join(served, on="artifact", how="full", coalesce=True).sort(
+        ["served", "size", "artifact"], descending=[True, False, False], nulls_last=True
+    )
+    return [
+        ArtifactRow(
+            artifact=row["artifact"],
+            kind=row["kind"],
+            served=row["served"] or 0,
+            size=row["size"] if row["size"] is not None else row["bucket"],
+            captured=row["kind"] is not None,
+            capture_ms=row["dur_ns"] / 1e6 if row["timed"] else None,
+            pool_bytes=row["pool_bytes"] if row["weighed"] else None,
+        )
+        for row in table.iter_rows(named=True)
+    ]
+
+
+def _gpu(events: pl.DataFrame) -> Gpu | None:
+    windows = events.filter((pl.col("event") == "mark") & (pl.col("kind") == GPU_WINDOW))
+    if windows.is_empty():
+        return None
+    details = [msgspec.json.decode(text or "{}") for text in windows["config"]]
+
+    def total(key: str) -> int:
+        return sum(int(detail.get(key) or 0) for detail in details)
+
+    kernels, inside = (int(windows[name].sum()) for name in ("kernels", "graph_kernels"))
+    return Gpu(
+        busy_ms=int(windows["gpu_ns"].sum()) / 1e6,
+        idle_ms=int(windows["gap_ns"].sum()) / 1e6,
+        span_ms=int(windows["dur_ns"].sum()) / 1e6,
+        graph_launches=total("graph_launches"),
+        launches=int(windows["launches"].sum()),
+        kernels_in_graphs=inside,
+        kernels_outside_graphs=kernels - inside,
+        unlinked_events=total("unlinked_events"),
+    )
+
+
+def _not_identifiable(
+    evidence: Evidence, overall: Metrics, advice: Recommendation | None
+) -> list[str]:
+    told = []
+    costs, steps = evidence.costs, evidence.steps
+    if overall.steps and not overall.eligible_steps and is_any(steps, is_replayed()):
+        told.append(
+            "Padding, exact hits and fallback: the source shows replays but not their buckets; "
+            "record the engine or its server log beside it."
+        )
+    if overall.eligible_steps and costs.mean_step_ns is None:
+        told.append(
+            "Milliseconds a step: the source carries no step times; record the engine to get them."
+        )
+    prices = costs.prices
+    if costs.mean_step_ns is not None and prices.unpriced_padded:
+        told.append(
+            f"The price of {prices.unpriced_padded:,} padded steps: fewer than two buckets were "
+            "replayed and timed in their phase; record traffic that reaches another bucket."
+        )
+    if costs.mean_step_ns is not None and prices.unpriced_fallback:
+        told.append(
+            f"The price of {prices.unpriced_fallback:,} fallback steps: no replay curve in their "
+            "phase to hold them against; record a run in which graphs replay."
+        )
+    if overall.eligible_steps and not len(evidence.traffic.captured):
+        told.append("Which sizes are captured: neither configuration nor replays show any.")
+    return told
+
+
+def is_any(groups: pl.DataFrame, which: pl.Expr) -> bool:
+    """Say whether any of ``groups`` is of the kind ``which`` selects."""
+    return not groups.filter(which).is_empty()
+
+
+def _notes(summary: Summary, config: dict[str, Any]) -> list[str]:
+    notes = [*summary.notes, *map(str, config.get("notes", []))]
+    marks = summary.events.filter(pl.col("event") == "mark")
+    dropped = int(marks.filter(pl.col("kind") == DROPPED)["weight"].sum())
+    if dropped:
+        notes.append(f"{dropped:,} rows were dropped while recording and are missing here.")
+    off = marks.filter(pl.col("kind") == HOOK_OFF)
+    notes += [f"A hook switched itself off: {text or 'no details'}" for text in off["config"]]
+    return notes
