@@ -249,6 +249,7 @@ def _worst_gaps(evidence: Evidence) -> list[str]:
         padded.group_by("requested", "bucket")
         .agg(pl.col("weight").sum())
         .with_columns(((pl.col("bucket") - pl.col("requested")) * pl.col("weight")).alias("rows"))
+        .drop_nulls("rows")
         .sort("rows", "requested", descending=True)
         .head(2)
     )

@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from graphdiag_collectors.schema import arrow_schema
 
 from graphdiag.trace import Trace
+from graphdiag_collectors.schema import arrow_schema
 
 START_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -24,10 +24,8 @@ def step(
     requested: int | None, bucket: int | None = None, at_ms: float = 0.0, **columns: Any
 ) -> dict[str, Any]:
     """A decode step of the target; its outcome follows from the bucket unless it is given."""
-    if bucket is None:
-        outcome = "fallback"
-    else:
-        outcome = "exact" if bucket == requested else "padded"
+    replayed = "exact" if bucket == requested else "padded"
+    outcome = "fallback" if bucket is None else replayed
     base = {
         "event": "step",
         "t_ns": START_NS + round(at_ms * MS),

@@ -24,9 +24,7 @@ def recorded(requested, *, noise=0.0, seed=0, phase="decode", above=EAGER_MS):
         ms = replay_ms(size) + above if bucket is None else replay_ms(bucket)
         ms += noise * random.standard_normal()
         reason = "over_max" if bucket is None else None
-        rows.append(
-            step(size, bucket, clock, dur_ns=round(ms * MS), reason=reason, phase=phase)
-        )
+        rows.append(step(size, bucket, clock, dur_ns=round(ms * MS), reason=reason, phase=phase))
         clock += ms
     return rows
 

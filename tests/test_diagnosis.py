@@ -61,9 +61,7 @@ def test_padding_is_case_four_with_its_price():
 
 def test_fallback_is_case_three_with_its_reasons():
     rows = [run(max_num_seqs=64), *healthy(200)]
-    rows += [
-        step(48, None, 2000 + 30 * i, dur_ns=30 * MS, reason="over_max") for i in range(100)
-    ]
+    rows += [step(48, None, 2000 + 30 * i, dur_ns=30 * MS, reason="over_max") for i in range(100)]
     found = report(rows)
     assert found.verdict.case == "fallback"
     excess = 30 - (5 + 0.24 * 48)
@@ -155,6 +153,11 @@ def test_aggregated_rows_count_by_weight():
     assert found.metrics.fallback_rate == pytest.approx(0.18)
     assert found.metrics.padding_ratio == pytest.approx(7 / 9)
     assert found.sizes[0].steps == 41
+
+
+def test_a_padded_step_of_unknown_size_breaks_nothing():
+    found = report([run(), *healthy(20), step(None, 16, 900, outcome="padded"), replay(9, 950)])
+    assert any("asked for 9 and replayed 16" in line for line in case(found, "padding").evidence)
 
 
 def test_only_captures_says_that_no_step_is_there():

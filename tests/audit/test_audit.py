@@ -252,9 +252,7 @@ class TestFallbackTrap:
 
     def test_a_load_that_graphs_could_not_serve_is_none(self):
         # 64 rows in 12 ms: no batch of 32 or fewer delivers 5.3 rows/ms in 6.6 ms or more.
-        assert not found(
-            under_load(self.CALM + [64] * 120, eager_ms=12.0), "fallback_trap"
-        )
+        assert not found(under_load(self.CALM + [64] * 120, eager_ms=12.0), "fallback_trap")
 
     def test_waiting_requests_explain_the_batch(self):
         assert not found(under_load(self.CALM + self.TRAPPED, queued=50), "fallback_trap")

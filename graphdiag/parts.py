@@ -1,0 +1,262 @@
+"""A part of a trace: a Parquet file, or rows in memory; checked, brought to format 1, and read.
+
+A part is read in two ways: lazily, for look-ups that touch few rows, and batch by batch, for sums
+over all of them. Batches come with dictionary-encoded text, so that grouping by it costs no more
+than grouping by integers, and memory does not grow with the file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol, TypeVar
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from graphdiag.errors import SourceError
+from graphdiag.places import Place
+from graphdiag_collectors.schema import FORMAT, FORMAT_KEY, arrow_schema
+
+BATCH_ROWS = 1 << 18
+"""Rows of a batch; smaller ones are joined, larger ones cut."""
+
+_ARROW: pa.Schema = arrow_schema()
+_SCHEMA: pl.Schema = pl.DataFrame(_ARROW.empty_table()).schema
+_TEXT = tuple(name for name, dtype in _SCHEMA.items() if dtype == pl.String)
+_Frame = TypeVar("_Frame", pl.LazyFrame, pl.DataFrame)
+
+
+class Part(Protocol):
+    """Rows of format 1 that can be had lazily and by batch."""
+
+    def frame(self) -> pl.LazyFrame:
+        """Every column of the format in order, lazily."""
+        ...
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Yield all rows, ``columns`` alone, text as Categorical."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows in memory, of the schema of format 1."""
+
+    name: str
+    rows: pl.DataFrame
+
+    def frame(self) -> pl.LazyFrame:
+        """Every column of the format in order, lazily."""
+        return self.rows.lazy()
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Yield all rows, ``columns`` alone, text as Categorical."""
+        for piece in self.rows.select(columns).iter_slices(BATCH_ROWS):
+            yield _conformed(piece, columns, pl.Categorical)
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """A Parquet file of format 1, on this machine or in a store."""
+
+    place: Place
+
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema that its footer tells.
+
+        Raises
+        ------
+        SourceError
+            When the file cannot be read, or is empty or no Parquet.
+        """
+        with reading(self.place.name), self.place.open() as file:
+            if file.read(1):
+                return pq.read_schema(file)
+        raise SourceError(
+            f"{self.place.name}: the file is empty; if a recording was cut short, give the folder "
+            "it was recorded into."
+        )
+
+    def frame(self) -> pl.LazyFrame:
+        """Every column of the format in order, lazily."""
+        with reading(self.place.name):
+            return _conformed(self._scan(), _SCHEMA.names(), pl.String)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Yield all rows, ``columns`` alone, text as Categorical."""
+        with reading(self.place.name), self.place.open() as file:
+            footer = pq.read_metadata(file)
+            where = {name: index for index, name in enumerate(footer.schema.names)}
+            present = {name: where[name] for name in ("event", *columns) if name in where}
+            text = [name for name in present if name in _TEXT]
+            parquet = pq.ParquetFile(file, metadata=footer, read_dictionary=text)
+            for group in range(parquet.num_row_groups):
+                filled = _filled(footer.row_group(group), present)
+                for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=filled):
+                    batch.validate(full=True)  # a damaged page must not reach native code
+                    frame = pl.from_arrow(batch)
+                    assert isinstance(frame, pl.DataFrame)
+                    yield _conformed(frame, columns, pl.Categorical)
+
+    def _scan(self) -> pl.LazyFrame:
+        if self.place.is_local:
+            return pl.scan_parquet(self.place.path, glob=False)
+        import pyarrow.dataset  # slow to import, and seldom needed
+
+        dataset = pyarrow.dataset.dataset(
+            self.place.path, filesystem=self.place.filesystem, format="parquet"
+        )
+        return pl.scan_pyarrow_dataset(dataset)
+
+
+def read_tail(name: str, file: BinaryIO) -> Rows:
+    """Return the whole record batches of a live tail; a torn last one was being written.
+
+    Raises
+    ------
+    SourceError
+        When the tail is no trace, or of a newer format.
+    """
+    batches: list[pa.RecordBatch] = []
+    schema = _ARROW
+    try:
+        reader = pa.ipc.open_stream(file)
+        schema = reader.schema
+        for batch in reader:
+            batch.validate(full=True)
+            batches.append(batch)
+    except (pa.ArrowException, OSError):
+        pass
+    with reading(name):
+        check_schema(name, schema)
+        frame = pl.from_arrow(pa.Table.from_batches(batches, schema=schema))
+        assert isinstance(frame, pl.DataFrame)
+        return Rows(name, _conformed(frame, _SCHEMA.names(), pl.String))
+
+
+def check_schema(name: str, schema: pa.Schema) -> None:
+    """Raise SourceError when ``schema`` is not of a format that this version reads."""
+    found = (schema.metadata or {}).get(FORMAT_KEY)
+    if found is None or "event" not in schema.names:
+        raise SourceError(
+            f"{name}: a Parquet file, but no graphdiag trace (its metadata lacks "
+            f"{FORMAT_KEY.decode()}); record or import one first."
+        )
+    told = found[:20].decode(errors="replace")
+    if not told.isdecimal() or not int(told):
+        raise SourceError(
+            f"{name}: {told!r} is no trace format; this graphdiag reads format {FORMAT}, so write "
+            "the trace again."
+        )
+    if int(told) > FORMAT:
+        raise SourceError(
+            f"{name}: trace format {told} is newer than format {FORMAT}, which this graphdiag "
+            "reads; upgrade graphdiag."
+        )
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
+    if twice:
+        raise SourceError(f"{name}: column {twice[0]} is there twice; write it once.")
+    for field in _ARROW:
+        where = schema.get_field_index(field.name)
+        if where >= 0 and not _fits(schema.field(where).type, field.type):
+            raise SourceError(
+                f"{name}: column {field.name} holds {schema.field(where).type} and not "
+                f"{field.type}; write it as `graphdiag schema` says."
+            )
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn what goes wrong while ``name`` is read into a SourceError that says so."""
+    try:
+        yield
+    except PermissionError as error:
+        raise SourceError(f"{name}: you may not read it; check its permissions.") from error
+    except FileNotFoundError as error:
+        raise SourceError(f"{name}: no such file; check the path.") from error
+    except (
+        OSError,
+        UnicodeDecodeError,
+        pa.ArrowException,
+        pl.exceptions.ComputeError,
+        pl.exceptions.InvalidOperationError,
+        pl.exceptions.PanicException,
+    ) as error:
+        raise SourceError(
+            f"{name}: damaged, it cannot be read ({_first_line(error)}); copy it again, or leave "
+            "it out."
+        ) from error
+
+
+def joined(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Yield the same rows in batches of at least half of :data:`BATCH_ROWS`, but for the last."""
+    waiting: list[pl.DataFrame] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += len(batch)
+        if rows >= BATCH_ROWS // 2:
+            yield pl.concat(waiting)
+            waiting, rows = [], 0
+    if rows:
+        yield pl.concat(waiting)
+
+
+def no_rows(columns: Sequence[str]) -> pl.DataFrame:
+    """Return an empty batch."""
+    return _conformed(pl.DataFrame(), columns, pl.Categorical).clear()
+
+
+def _conformed(frame: _Frame, columns: Sequence[str], text: type[pl.DataType]) -> _Frame:
+    """Bring a frame to ``columns`` of format 1: missing ones null, unknown ones left out."""
+    present = frame.collect_schema()
+    mended = []
+    for name in columns:
+        dtype = text if name in _TEXT else _SCHEMA[name]
+        if name not in present:
+            mended.append(pl.lit(None, dtype).alias(name))
+        elif present[name] != dtype:
+            mended.append(pl.col(name).cast(dtype))
+    return frame.with_columns(mended).select(columns)
+
+
+def _filled(group: pq.RowGroupMetaData, columns: Mapping[str, int]) -> list[str]:
+    """Return which of ``columns`` (by place) hold a value in ``group``, as its statistics tell.
+
+    ``event`` is always among them: it tells how many rows there are.
+    """
+    filled = []
+    for name, place in columns.items():
+        told = group.column(place).statistics
+        empty = told is not None and told.has_null_count and told.null_count == group.num_rows
+        if name == "event" or not empty:
+            filled.append(name)
+    return filled
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Say whether values of type ``found`` are the same values in the type ``wanted``."""
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_string(wanted):
+        if pa.types.is_dictionary(found):
+            found = found.value_type
+        return bool(
+            pa.types.is_string(found)
+            or pa.types.is_large_string(found)
+            or pa.types.is_string_view(found)
+        )
+    if pa.types.is_floating(wanted):
+        return bool(pa.types.is_floating(found) or pa.types.is_integer(found))
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_integer(found))
+    return bool(found == wanted)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

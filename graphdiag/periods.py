@@ -1,0 +1,205 @@
+"""Cold, warm and steady: which period of its run a step belongs to.
+
+* **cold**: up to the end of the last start-up capture or compile;
+* **warm**: the first execution of each artifact after that;
+* **steady**: the rest, from which verdicts come.
+
+A capture or compile belongs to start-up when fewer than :data:`SETTLED_STEPS` steps ran since the
+one before it (or since traffic began), and it is not a recompilation, which has a reason and is a
+fault of steady state wherever it falls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from graphdiag.sums import Total, sum_by
+from graphdiag.trace import Trace
+
+SETTLED_STEPS = 100
+"""Steps without a capture or compile after which start-up is over."""
+
+PERIODS = ("cold", "warm", "steady")
+COLD, WARM, STEADY = range(3)
+
+_MOST_AT_ONCE = 1.2
+"""Most steps at the times of first executions, per artifact; more, and the clock is too coarse."""
+
+ARTIFACT_KEYS = ("run", "rank", "runner", "phase", "mode", "bucket", "artifact")
+"""What tells one replayed artifact from another, also where it has no name."""
+
+_PROCESS = ("rank", "pid")
+
+
+@dataclass(frozen=True)
+class Periods:
+    """Where each run's start-up ends, and when each artifact first ran after it.
+
+    Attributes
+    ----------
+    cold_end
+        Wall-clock ns by run id; runs without start-up work are left out.
+    first_executions
+        Start times (ns) of the first replay of each artifact after the cold end.
+    """
+
+    cold_end: dict[str | None, int]
+    first_executions: tuple[int, ...]
+
+    def is_cold(self) -> pl.Expr:
+        """Expression: a step that began before its run's start-up was over."""
+        return self._before_end(pl.col("t_ns") + 1)
+
+    def is_start_up(self) -> pl.Expr:
+        """Expression: a capture or compile of its run's start-up, also the one that ended it."""
+        return self._before_end(pl.col("t_ns"))
+
+    def _before_end(self, time: pl.Expr) -> pl.Expr:
+        before = pl.lit(False)
+        for run, end in self.cold_end.items():
+            before = before | (pl.col("run").eq_missing(pl.lit(run)) & (time <= end))
+        return before.fill_null(False)
+
+    def merge(self, other: Periods) -> Periods:
+        """Return the periods of both: of the same run, or of different ones."""
+        ends = dict(self.cold_end)
+        for run, end in other.cold_end.items():
+            ends[run] = max(end, ends.get(run, end))
+        first = sorted({*self.first_executions, *other.first_executions})
+        return Periods(ends, tuple(first))
+
+    def code(self) -> pl.Expr:
+        """Expression: the index into :data:`PERIODS` of a step row, as UInt8."""
+        if not self.first_executions:
+            warm = pl.lit(False)
+        else:
+            first = pl.Series(self.first_executions, dtype=pl.Int64).implode()
+            warm = _is_replay() & pl.col("t_ns").is_in(first)
+        return (
+            pl.when(self.is_cold())
+            .then(pl.lit(COLD, pl.UInt8))
+            .when(warm)
+            .then(pl.lit(WARM, pl.UInt8))
+            .otherwise(pl.lit(STEADY, pl.UInt8))
+        )
+
+
+def find_periods(trace: Trace, events: pl.DataFrame) -> Periods:
+    """Find the periods of every run in ``trace``; ``events`` are its non-step rows by time.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
+    """
+    cold_end: dict[str | None, int] = {}
+    for run, work in _startup_work(trace, events).items():
+        end = startup_end(work, _early_steps(trace, run, work))
+        if end is not None:
+            cold_end[run] = end
+    return Periods(cold_end, _first_executions(trace, Periods(cold_end, ())))
+
+
+def startup_end(work: list[tuple[int, int]], steps: np.ndarray) -> int | None:
+    """Return when start-up ended, or None where no work precedes settled traffic.
+
+    Parameters
+    ----------
+    work
+        (start, end) in ns of each capture and compile that may belong to start-up, by start.
+    steps
+        Start times (ns) of the run's first real steps, ascending; at least
+        ``SETTLED_STEPS`` x (number of works + 1) of them where there are that many.
+    """
+    end: int | None = None
+    for start, finish in work:
+        since = steps[0] if end is None and len(steps) else end
+        if since is not None:
+            ran = int(np.searchsorted(steps, start)) - int(np.searchsorted(steps, since))
+            if ran >= SETTLED_STEPS:
+                break
+        end = finish if end is None else max(end, finish)
+    return end
+
+
+def is_startup_kind() -> pl.Expr:
+    """Expression: a capture, or a compile without a recompilation reason, with a known time."""
+    return (
+        (pl.col("event") == "capture")
+        | ((pl.col("event") == "compile") & pl.col("reason").is_null())
+    ) & pl.col("t_ns").is_not_null()
+
+
+def _is_real() -> pl.Expr:
+    """Expression: a step with a time that the scheduler asked for."""
+    return (pl.col("event") == "step") & pl.col("kind").is_null() & pl.col("t_ns").is_not_null()
+
+
+def _is_replay() -> pl.Expr:
+    """Expression: a step that replayed a known bucket."""
+    return pl.col("bucket").is_not_null()
+
+
+def _startup_work(trace: Trace, events: pl.DataFrame) -> dict[str | None, list[tuple[int, int]]]:
+    columns = ("run", "t_ns", "dur_ns")
+    inside_steps = trace.collect(
+        trace.steps()
+        .filter((pl.col("outcome") == "capture") & pl.col("t_ns").is_not_null())
+        .select(columns)
+    )
+    rows = pl.concat([events.filter(is_startup_kind()).select(columns), inside_steps])
+    work: dict[str | None, list[tuple[int, int]]] = {}
+    for run, start, duration in rows.sort("t_ns").iter_rows():
+        work.setdefault(run, []).append((start, start + (duration or 0)))
+    return work
+
+
+def _early_steps(trace: Trace, run: str | None, work: list[tuple[int, int]]) -> np.ndarray:
+    """Return start times (ns) of the first real steps of the process that stepped first.
+
+    Ranks step together, so that one of them counts the run's steps; drafts are no steps of it.
+    """
+    before = trace.frame.filter(
+        _is_real(),
+        pl.col("run").eq_missing(pl.lit(run)),
+        pl.col("t_ns") < work[-1][0],
+        pl.col("runner").is_null() | (pl.col("runner") == "target"),
+    )
+    earliest = trace.collect(before.select("t_ns", *_PROCESS).bottom_k(1, by="t_ns"))
+    if earliest.is_empty():
+        return np.empty(0, np.int64)
+    process = [pl.col(key).eq_missing(pl.lit(earliest[key][0])) for key in _PROCESS]
+    most = SETTLED_STEPS * (len(work) + 1)
+    steps = trace.collect(before.filter(*process).select("t_ns").bottom_k(most, by="t_ns"))
+    return np.sort(steps["t_ns"].to_numpy())
+
+
+def _first_executions(trace: Trace, periods: Periods) -> tuple[int, ...]:
+    """Return when each artifact first ran; nothing where the clock cannot tell first from next.
+
+    A log stamps whole seconds, and a table of ten seconds one time: every step that shares the
+    time of a first execution would pass for one.
+    """
+
+    def earliest(batch: pl.DataFrame) -> pl.DataFrame:
+        steps = batch.filter(_is_real() & _is_replay() & ~periods.is_cold())
+        return sum_by(steps, ARTIFACT_KEYS, {"t_min": pl.col("t_ns").min()})
+
+    first = Total(ARTIFACT_KEYS)
+    for table in trace.map(("event", "kind", "t_ns", *ARTIFACT_KEYS), earliest):
+        first.add(table)
+    times = first.table()["t_min"]
+    if times.is_empty():
+        return ()
+    same_time = trace.frame.filter(
+        _is_real() & _is_replay(),
+        pl.col("t_ns") <= times.max(),  # statistics of row groups rule most of them out
+        pl.col("t_ns").is_in(times.implode()),
+    )
+    steps_then = trace.collect(same_time.select(pl.col("weight").fill_null(1).sum())).item()
+    if steps_then > _MOST_AT_ONCE * len(times):
+        return ()
+    return tuple(times.unique().sort())

@@ -1,0 +1,363 @@
+from collections import defaultdict
+from math import floor, log2
+from unittest.mock import patch
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from graphdiag import parts
+from graphdiag.periods import COLD, STEADY, WARM, Periods
+from graphdiag.summary import (
+    DURATION_KEYS,
+    GROUP_KEYS,
+    TIME_BINS,
+    TIME_KEYS,
+    bin_shift,
+    duration_of_bin,
+    summarize,
+)
+from graphdiag.trace import open_trace
+from tests.build import MS, START_NS, event, step, trace, write
+
+
+def total(table, column):
+    return table[column].sum()
+
+
+def only(table):
+    assert len(table) == 1
+    return table.row(0, named=True)
+
+
+# --- known values -----------------------------------------------------------------------------
+
+
+def test_steps_of_a_kind_become_one_group():
+    rows = [
+        step(3, 4, 10.0, dur_ns=5 * MS, host_ns=100, tokens_out=3, kv_tokens=700),
+        step(3, 4, 20.0, dur_ns=7 * MS, tokens_out=3, kv_tokens=800),
+    ]
+    group = only(summarize(trace(rows), Periods({}, ())).groups)
+    assert group["requested"] == 3
+    assert group["bucket"] == 4
+    assert group["outcome"] == "padded"
+    assert group["period"] == STEADY
+    assert group["weight"] == group["rows"] == group["dur_ns_weight"] == 2
+    assert group["dur_ns"] == 12 * MS
+    assert group["dur_sq"] == (5 * MS) ** 2 + (7 * MS) ** 2
+    assert (group["host_ns"], group["host_ns_weight"]) == (100, 1)
+    assert (group["gpu_ns"], group["gpu_ns_weight"]) == (0, 0)
+    assert (group["tokens_out"], group["kv_tokens"]) == (6, 1500)
+    assert group["t_min"] == START_NS + 10 * MS
+    assert group["t_max"] == START_NS + 27 * MS
+
+
+def test_rows_that_stand_for_many_steps_add_up():
+    rows = [
+        step(3, 4, 10.0, weight=40, dur_ns=200 * MS, tokens_out=120),
+        step(3, 4, 20.0, dur_ns=5 * MS, tokens_out=3),
+    ]
+    summary = summarize(trace(rows), Periods({}, ()))
+    group = only(summary.groups)
+    assert (group["weight"], group["rows"], group["dur_ns_weight"]) == (41, 2, 41)
+    assert group["dur_ns"] / group["dur_ns_weight"] == 5 * MS
+    assert group["dur_sq"] == pytest.approx(41 * (5 * MS) ** 2)
+    assert group["tokens_out"] == 123
+    assert only(summary.durations)["weight"] == 41
+    assert total(summary.timeline, "requested_rows") == 41 * 3
+
+
+def test_time_of_no_step_is_kept_and_counts_none():
+    rows = [step(3, 4, 10.0, weight=0, dur_ns=9 * MS), step(3, 4, 20.0, dur_ns=5 * MS)]
+    summary = summarize(trace(rows), Periods({}, ()))
+    group = only(summary.groups)
+    assert (group["weight"], group["rows"], group["dur_ns"]) == (1, 2, 14 * MS)
+    assert group["dur_sq"] == (5 * MS) ** 2
+    assert total(summary.durations, "weight") == 1
+
+
+def test_a_weight_that_is_not_told_is_one():
+    rows = [step(3, 4, weight=None, dur_ns=5 * MS), step(3, 4, 1.0, dur_ns=5 * MS)]
+    summary = summarize(trace(rows), Periods({}, ()))
+    assert only(summary.groups)["weight"] == 2
+    assert only(summary.durations)["weight"] == 2
+
+
+def test_sums_of_narrow_columns_do_not_overflow():
+    big = 2**31 - 1
+    rows = [
+        step(big, big, i, tokens_out=big, launches=big, queued=big, weight=9, dur_ns=10**12)
+        for i in range(4)
+    ]
+    summary = summarize(trace(rows), Periods({}, ()))
+    group = only(summary.groups)
+    assert group["tokens_out"] == group["launches"] == 4 * big
+    assert group["dur_sq"] == pytest.approx(4 * 1e24 / 9)
+    assert total(summary.timeline, "requested_rows") == 36 * big
+    assert total(summary.timeline, "queued") == 36 * big
+
+
+def test_steps_of_different_runs_ranks_runners_and_kinds_stay_apart():
+    rows = [
+        step(3, 4),
+        step(3, 4, run="run-2"),
+        step(3, 4, rank=1),
+        step(3, 4, runner="draft"),
+        step(3, 4, kind="warmup"),
+        step(3, 4, phase=None),
+        step(3, 4, run=None),
+        step(None, 4),
+        step(3, None, outcome=None),
+    ]
+    summary = summarize(trace(rows), Periods({}, ()))
+    assert len(summary.groups) == 9
+    assert len(summary.timeline) == 7  # rank and requested size are no keys of it
+    assert total(summary.groups, "weight") == total(summary.timeline, "weight") == 9
+
+
+def test_steps_without_time():
+    rows = [step(3, 4, t_ns=None, dur_ns=5 * MS), step(3, 4, t_ns=None)]
+    summary = summarize(trace(rows))
+    group = only(summary.groups)
+    assert (group["weight"], group["dur_ns_weight"], group["period"]) == (2, 1, STEADY)
+    assert group["t_min"] is None
+    assert group["t_max"] is None
+    assert summary.timeline.is_empty()
+    assert summary.shift == 0
+    assert total(summary.durations, "weight") == 1
+
+
+def test_trace_with_only_captures():
+    rows = [event("run"), *(event("capture", i, dur_ns=MS, size=i) for i in range(1, 4))]
+    summary = summarize(trace(rows))
+    assert summary.groups.is_empty()
+    assert summary.timeline.is_empty()
+    assert summary.durations.is_empty()
+    assert len(summary.events) == 4
+    assert summary.periods.cold_end == {"run-1": START_NS + 4 * MS}
+
+
+def test_empty_trace_has_the_columns_of_a_full_one():
+    empty, full = summarize(trace([])), summarize(trace([step(3, 4, 1.0, dur_ns=MS)]))
+    for name in ("groups", "timeline", "durations", "events"):
+        assert getattr(empty, name).schema == getattr(full, name).schema
+        assert getattr(empty, name).is_empty()
+    assert_same(empty.merge(full), full)
+
+
+def test_period_of_each_step():
+    rows = [
+        event("capture", 0.0, dur_ns=10 * MS, size=4),
+        step(3, 4, 5.0, dur_ns=MS),
+        step(3, 4, 20.0, dur_ns=MS),
+        step(3, 4, 30.0, dur_ns=MS),
+        step(9, None, 40.0, dur_ns=MS),
+    ]
+    groups = summarize(trace(rows)).groups
+    periods = dict(groups.group_by("period").agg(pl.col("weight").sum()).iter_rows())
+    assert periods == {COLD: 1, WARM: 1, STEADY: 2}
+
+
+def test_notes_of_the_trace_are_kept(tmp_path):
+    path = tmp_path / "t"
+    path.mkdir()
+    write([step(1, 1)], path / "part-a.parquet")
+    (path / "part-b.parquet").touch()
+    opened = open_trace(path)
+    assert summarize(opened).notes == opened.notes != ()
+
+
+# --- bins -------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**18), st.integers(0, 10**18))
+def test_timeline_has_few_bins_and_no_needlessly_wide_ones(first, length):
+    shift = bin_shift(length)
+    bins = ((first + length) >> shift) - (first >> shift) + 1
+    assert bins <= TIME_BINS
+    assert shift == 0 or length >> (shift - 1) >= TIME_BINS - 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 10**12), st.integers(1, 1000))
+def test_duration_bin_and_its_middle(duration, weight):
+    rows = [step(3, 4, dur_ns=duration, weight=weight)]
+    table = only(summarize(trace(rows), Periods({}, ())).durations)
+    exact = 16 * log2(duration / weight)
+    assert abs(table["duration_bin"] - floor(exact)) <= (abs(exact - round(exact)) < 1e-9)
+    middle = pl.DataFrame({"b": [table["duration_bin"]]}, schema={"b": pl.Int16}).select(
+        duration_of_bin(pl.col("b"))
+    )
+    assert middle.item() == pytest.approx(duration / weight, rel=2 ** (1 / 32) - 1 + 1e-9)
+
+
+def test_timeline_bins_begin_at_multiples_of_their_width():
+    rows = [step(3, 4, i * 100.0, dur_ns=MS, queued=i % 2) for i in range(3000)]
+    summary = summarize(trace(rows), Periods({}, ()))
+    assert summary.timeline["bin"].n_unique() <= TIME_BINS
+    for row in summary.timeline.iter_rows(named=True):
+        first = row["bin"] << summary.shift
+        inside = [r for r in rows if first <= r["t_ns"] < first + (1 << summary.shift)]
+        assert row["weight"] == len(inside)
+        assert row["queued"] == sum(r["queued"] for r in inside)
+
+
+# --- against the same sums in plain Python ----------------------------------------------------
+
+
+def maybe(strategy):
+    return st.none() | strategy
+
+
+@st.composite
+def step_rows(draw):
+    bucket = draw(maybe(st.sampled_from([1, 2, 4, 8])))
+    return step(
+        draw(maybe(st.integers(0, 8))),
+        bucket,
+        t_ns=draw(maybe(st.integers(START_NS, START_NS + 10**6))),
+        dur_ns=draw(maybe(st.sampled_from([0, 1, 7, 1000, 5 * MS, 10**10]))),
+        host_ns=draw(maybe(st.integers(0, 100))),
+        tokens_out=draw(maybe(st.integers(0, 2**31 - 1))),
+        queued=draw(maybe(st.integers(0, 3))),
+        weight=draw(st.sampled_from([None, 0, 1, 1, 1, 40])),
+        run=draw(st.sampled_from(["run-1", "run-2", None])),
+        rank=draw(st.sampled_from([0, 1, None])),
+        runner=draw(st.sampled_from(["target", "draft", None])),
+        phase=draw(st.sampled_from(["decode", "mixed", None])),
+        kind=draw(st.sampled_from([None, None, "warmup"])),
+        outcome=draw(st.sampled_from(["exact", "padded", "fallback", "capture", None])),
+        reason=draw(maybe(st.sampled_from(["over_max", "no_key"]))),
+        loras=draw(maybe(st.integers(0, 2))),
+    )
+
+
+event_rows = st.builds(
+    event,
+    st.sampled_from(["capture", "compile", "mark"]),
+    st.integers(0, 5),
+    dur_ns=maybe(st.integers(0, MS)),
+    run=st.sampled_from(["run-1", None]),
+)
+any_rows = st.lists(step_rows() | event_rows, max_size=30)
+
+
+def plain_sums(rows, keys, period):
+    """Weight, rows, time and timed weight of the steps by key, in plain Python."""
+    sums = defaultdict(lambda: [0, 0, 0, 0])
+    for row in rows:
+        if row["event"] == "step":
+            weight = 1 if row["weight"] is None else row["weight"]
+            key = tuple(period(row) if k == "period" else row.get(k) for k in keys)
+            one = sums[key]
+            one[0] += weight
+            one[1] += 1
+            one[2] += row["dur_ns"] or 0
+            one[3] += 0 if row["dur_ns"] is None else weight
+    return dict(sums)
+
+
+@settings(deadline=None, max_examples=40)
+@given(any_rows, st.integers(1, 7))
+def test_groups_are_the_plain_sums(rows, batch):
+    end = START_NS + 500_000
+    periods = Periods({"run-1": end}, ())
+
+    def period(row):
+        cold = row["run"] == "run-1" and row["t_ns"] is not None and row["t_ns"] < end
+        return COLD if cold else STEADY
+
+    with patch.object(parts, "BATCH_ROWS", batch):
+        groups = summarize(trace(rows), periods).groups
+    found = {
+        tuple(row[k] for k in GROUP_KEYS): [
+            row["weight"],
+            row["rows"],
+            row["dur_ns"],
+            row["dur_ns_weight"],
+        ]
+        for row in groups.iter_rows(named=True)
+    }
+    assert found == plain_sums(rows, GROUP_KEYS, period)
+
+
+# --- merging ----------------------------------------------------------------------------------
+
+
+def assert_same(one, other):
+    """Equal summaries; float sums may differ in the last bits, events in the order of a tie."""
+    assert_frame_equal(one.groups, other.groups, rel_tol=1e-12)
+    assert_frame_equal(one.timeline, other.timeline)
+    assert_frame_equal(one.durations, other.durations)
+    assert_frame_equal(one.events, other.events, check_row_order=False)
+    assert one.events["t_ns"].to_list() == other.events["t_ns"].to_list()
+    assert one.shift == other.shift
+    assert one.periods == other.periods
+    assert set(one.notes) == set(other.notes)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data(), any_rows, st.integers(1, 4), st.booleans())
+def test_merged_parts_are_the_summary_of_the_whole(data, rows, count, with_span):
+    whole = summarize(trace(rows))
+    where = data.draw(st.lists(st.integers(0, count - 1), min_size=len(rows), max_size=len(rows)))
+    times = [row["t_ns"] for row in rows if row["event"] == "step" and row["t_ns"] is not None]
+    span = (min(times), max(times)) if with_span and times else None
+    pieces = [
+        summarize(
+            trace([row for row, place in zip(rows, where, strict=True) if place == part]),
+            whole.periods,
+            span,
+        )
+        for part in range(count)
+    ]
+    merged, *others = data.draw(st.permutations(pieces))
+    for piece in others:
+        merged = merged.merge(piece)
+    assert_same(merged, whole)
+
+
+@settings(deadline=None, max_examples=25)
+@given(any_rows, st.integers(1, 6))
+def test_batches_make_no_difference(rows, batch):
+    with patch.object(parts, "BATCH_ROWS", batch):
+        small = summarize(trace(rows))
+    assert_same(small, summarize(trace(rows)))
+
+
+def test_file_and_memory_make_no_difference(tmp_path):
+    rows = [event("run"), event("capture", 1.0, dur_ns=MS)]
+    rows += [step(i % 9, 8 if i % 9 else None, 10.0 + i, dur_ns=MS + i) for i in range(500)]
+    assert_same(summarize(open_trace(write(rows, tmp_path / "t.parquet"))), summarize(trace(rows)))
+
+
+def test_merge_of_two_runs_knows_the_periods_of_both():
+    def run(name, at):
+        return [
+            event("capture", at, dur_ns=10 * MS, run=name),
+            *(step(4, 4, at + 20 + i, run=name, dur_ns=MS) for i in range(3)),
+        ]
+
+    one, two = run("a", 0.0), run("b", 1000.0)
+    merged = summarize(trace(one)).merge(summarize(trace(two)))
+    assert_same(merged, summarize(trace(one + two)))
+    assert set(merged.periods.cold_end) == {"a", "b"}
+
+
+def test_merging_many_parts_keeps_the_timeline_short():
+    merged = summarize(trace([step(1, 1, 0.0)]), Periods({}, ()))
+    for i in range(1, 40):
+        piece = [step(1, 1, 1e5 * i + j * 10, dur_ns=MS) for j in range(50)]
+        merged = merged.merge(summarize(trace(piece), Periods({}, ())))
+    assert merged.timeline["bin"].n_unique() <= TIME_BINS
+    assert total(merged.timeline, "weight") == 1 + 39 * 50
+
+
+def test_keys_are_the_columns_that_come_first():
+    summary = summarize(trace([step(3, 4, dur_ns=MS)]))
+    assert tuple(summary.groups.columns[: len(GROUP_KEYS)]) == GROUP_KEYS
+    assert tuple(summary.timeline.columns[: len(TIME_KEYS)]) == TIME_KEYS
+    assert tuple(summary.durations.columns[: len(DURATION_KEYS)]) == DURATION_KEYS
