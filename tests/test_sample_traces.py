@@ -1,0 +1,61 @@
+"""The bundled traces are small, say that they are simulated, and are diagnosed as they must be."""
+
+import pytest
+
+from graphdiag.diagnosis import diagnose
+from graphdiag.sources import open_source
+from tests.conftest import ROOT
+
+SAMPLES = ROOT / "sample_traces"
+VERDICTS = {
+    "healthy": None,
+    "doubling_ladder": "padding",
+    "fallback_trap": "fallback",
+    "practice": "padding",
+    "cold_start": "compile",
+}
+
+
+@pytest.fixture(scope="module")
+def reports():
+    found = {}
+    for name in VERDICTS:
+        with open_source([str(SAMPLES / f"{name}.parquet")]) as trace:
+            found[name] = diagnose(trace)
+    return found
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_the_verdict_is_right_and_the_trace_says_it_is_simulated(reports, name):
+    report = reports[name]
+    assert report.verdict.case == VERDICTS[name]
+    assert "no device was measured" in report.engine["simulated"]
+    assert (SAMPLES / f"{name}.parquet").stat().st_size < 300_000
+    assert report.metrics.dropped_rows == 0
+
+
+def test_prices_come_back_as_they_were_put_in(reports):
+    padding = {c.case: c for c in reports["practice"].cases}["padding"]
+    padded_rows = sum(
+        (size.bucket - size.requested) * size.steps for size in reports["practice"].sizes
+    )
+    price = 0.24 * padded_rows / reports["practice"].metrics.eligible_steps
+    assert padding.ms_per_step == pytest.approx(price, rel=0.02)
+    assert padding.ci95[0] < price < padding.ci95[1]
+
+    fallback = {c.case: c for c in reports["fallback_trap"].cases}["fallback"]
+    eager = [s for s in reports["fallback_trap"].sizes if s.outcome == "fallback"]
+    excess = sum(
+        ((30.0 + 0.05 * s.requested) - (6.4 + 0.01 * s.requested)) * s.steps for s in eager
+    )
+    price = excess / reports["fallback_trap"].metrics.eligible_steps
+    assert fallback.ms_per_step == pytest.approx(price, rel=0.02)
+
+
+def test_the_trap_is_found_and_the_practice_adds_its_sizes(reports):
+    trap = next(f for f in reports["fallback_trap"].audit if f.kind == "fallback_trap")
+    assert trap.severity == "error"
+    assert trap.data["largest_bucket"] == 32
+    assert trap.data["batch_if_replayed"] <= 20
+    assert reports["practice"].metrics.padding_ratio == pytest.approx(0.28, abs=0.01)
+    assert [f for f in reports["healthy"].audit if f.severity != "info"] == []
