@@ -25,6 +25,8 @@ _SIGNIFICANT: dict[CaseName, float] = {
 """Least score at which a case is a verdict: share of step time where priced, else of steps
 (padding: of executed rows)."""
 
+_UNPRICED_PADDING = 0.5
+
 _NAMES: dict[CaseName, str] = {
     "compile": "compilation is in the measurement",
     "shapes": "shapes recompile or miss their buckets",
@@ -73,10 +75,14 @@ def all_cases(
 
 
 def score(case: Case, mean_step_ns: float | None) -> float:
-    """Return a case's weight: its share of the mean step's time where priced, else its share."""
+    """Return a case's weight: its share of the mean step's time where priced, else its share.
+
+    Without a price a padded row weighs half a fallback step's share: reading the weights, which
+    rules a decode step, costs no more for an added row.
+    """
     if case.ms_per_step is not None and mean_step_ns:
         return case.ms_per_step * 1e6 / mean_step_ns
-    return case.share or 0.0
+    return (case.share or 0.0) * (_UNPRICED_PADDING if case.case == "padding" else 1.0)
 
 
 def verdict(cases: list[Case], mean_step_ns: float | None, overall: Metrics) -> Verdict:
@@ -272,6 +278,12 @@ def _recompile_reasons(summary: Summary) -> list[tuple[str, int]]:
 
 
 def _healthy(cases: list[Case], mean_step_ns: float | None, overall: Metrics) -> str:
+    if overall.exact_hit_rate is None:
+        return (
+            f"No case found: of {count(overall.eligible_steps, 'step')} that graphs should have "
+            f"served, {percent(overall.fallback_rate)} fell back to eager; which sizes replayed, "
+            "and so the padding, is not identifiable."
+        )
     told = (
         f"Healthy: of {count(overall.eligible_steps, 'step')} that graphs should have served, "
         f"{percent(overall.exact_hit_rate)} replayed their exact size, "

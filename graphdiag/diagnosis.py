@@ -13,7 +13,7 @@ from graphdiag.buckets.histogram import histogram
 from graphdiag.buckets.recommend import recommend
 from graphdiag.cases import all_cases, verdict
 from graphdiag.costs import measure_costs
-from graphdiag.evidence import Evidence, is_replayed
+from graphdiag.evidence import Evidence, step_count
 from graphdiag.findings import (
     ArtifactRow,
     AuditFinding,
@@ -24,11 +24,20 @@ from graphdiag.findings import (
     SizeRow,
     Window,
 )
-from graphdiag.metrics import by_period, by_phase, by_runner, is_real, is_target, measure
+from graphdiag.metrics import (
+    by_period,
+    by_phase,
+    by_runner,
+    is_real,
+    is_replayed,
+    is_target,
+    measure,
+)
 from graphdiag.runconfig import last_config
 from graphdiag.stepcosts import step_costs
 from graphdiag.summary import Summary, summarize
 from graphdiag.trace import Trace
+from graphdiag.wording import count
 from graphdiag_collectors.schema import DROPPED, GPU_WINDOW, HOOK_OFF
 
 
@@ -191,10 +200,11 @@ def _not_identifiable(
 ) -> list[str]:
     told = []
     costs, steps = evidence.costs, evidence.steps
-    if overall.steps and not overall.eligible_steps and is_any(steps, is_replayed()):
+    replays = steps.filter(is_replayed() & pl.col("outcome").is_null())
+    if not replays.is_empty():
         told.append(
-            "Padding, exact hits and fallback: the source shows replays but not their buckets; "
-            "record the engine or its server log beside it."
+            f"Exact hits and padding of {count(step_count(replays), 'replayed step')}: the source "
+            "does not tell their buckets; record the engine, or see its server log beside it."
         )
     if overall.eligible_steps and costs.mean_step_ns is None:
         told.append(
@@ -214,11 +224,6 @@ def _not_identifiable(
     if overall.eligible_steps and not len(evidence.traffic.captured):
         told.append("Which sizes are captured: neither configuration nor replays show any.")
     return told
-
-
-def is_any(groups: pl.DataFrame, which: pl.Expr) -> bool:
-    """Say whether any of ``groups`` is of the kind ``which`` selects."""
-    return not groups.filter(which).is_empty()
 
 
 def _notes(summary: Summary, config: dict[str, Any]) -> list[str]:

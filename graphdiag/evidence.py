@@ -9,11 +9,9 @@ import polars as pl
 
 from graphdiag.buckets.histogram import Histogram
 from graphdiag.costs import CostModel
-from graphdiag.metrics import REPLAYED, is_real, is_target
+from graphdiag.metrics import is_real, is_target
 from graphdiag.runconfig import positive_int
 from graphdiag.summary import Summary
-
-_GRAPH_MODES = ("full", "piecewise", "breakable")
 
 
 @dataclass(frozen=True)
@@ -61,12 +59,6 @@ class Evidence:
         if axis is None:
             return self.steps
         return self.steps.filter(pl.col("axis").is_null() | (pl.col("axis") == axis))
-
-
-def is_replayed() -> pl.Expr:
-    """Expression: a step that replayed a graph, whether or not its bucket is known."""
-    unknown_bucket = pl.col("outcome").is_null() & pl.col("mode").is_in(_GRAPH_MODES)
-    return (pl.col("outcome").is_in(REPLAYED) | unknown_bucket).fill_null(False)
 
 
 def step_count(groups: pl.DataFrame) -> int:

@@ -21,7 +21,8 @@ class Metrics(msgspec.Struct, kw_only=True, frozen=True):
     """Counts and rates over one set of real steps.
 
     ``exact_hit_rate`` + ``padded_share`` + ``fallback_rate`` = 1 over ``eligible_steps``, the
-    steps graphs should have served; all three are null where there are none. ``padding_ratio``
+    steps graphs should have served; all three are null where there are none. Where the bucket of
+    some replay is unknown, only the fallback rate is identifiable of the three. ``padding_ratio``
     (padded rows / requested rows) and ``waste`` (padded rows / bucket rows) are over replayed
     steps whose bucket is known.
     """

@@ -12,6 +12,7 @@ from graphdiag_collectors.schema import DROPPED
 
 REPLAYED = ("exact", "padded")
 ELIGIBLE = ("exact", "padded", "fallback")
+_GRAPH_MODES = ("full", "piecewise", "breakable")
 """Outcomes of the steps that graphs should have served."""
 
 
@@ -23,6 +24,12 @@ def is_real() -> pl.Expr:
 def is_target() -> pl.Expr:
     """Expression: a step of the model itself, not of its drafter or encoder."""
     return pl.col("runner").is_null() | (pl.col("runner") == "target")
+
+
+def is_replayed() -> pl.Expr:
+    """Expression: a step that replayed a graph, whether or not its bucket is known."""
+    unknown_bucket = pl.col("outcome").is_null() & pl.col("mode").is_in(_GRAPH_MODES)
+    return (pl.col("outcome").is_in(REPLAYED) | unknown_bucket).fill_null(False)
 
 
 def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> Metrics:
@@ -43,7 +50,9 @@ def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> 
     count: dict[str | None, int] = dict(
         chosen.group_by("outcome").agg(pl.col("weight").sum()).iter_rows()
     )
-    eligible = sum(count.get(outcome, 0) for outcome in ELIGIBLE)
+    unknown = _sum(chosen.filter(is_replayed() & pl.col("outcome").is_null()), pl.col("weight"))
+    known = sum(count.get(outcome, 0) for outcome in ELIGIBLE)
+    eligible = known + unknown
     replayed = chosen.filter(pl.col("outcome").is_in(REPLAYED)).drop_nulls(["requested", "bucket"])
     requested = _sum(replayed, pl.col("requested") * pl.col("weight"))
     executed = _sum(replayed, pl.col("bucket") * pl.col("weight"))
@@ -57,8 +66,8 @@ def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> 
     return Metrics(
         steps=_sum(chosen, pl.col("weight")),
         eligible_steps=eligible,
-        exact_hit_rate=_ratio(count.get("exact", 0), eligible),
-        padded_share=_ratio(count.get("padded", 0), eligible),
+        exact_hit_rate=None if unknown else _ratio(count.get("exact", 0), known),
+        padded_share=None if unknown else _ratio(count.get("padded", 0), known),
         fallback_rate=_ratio(count.get("fallback", 0), eligible),
         padding_ratio=_ratio(executed - requested, requested),
         waste=_ratio(executed - requested, executed),

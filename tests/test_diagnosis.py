@@ -174,9 +174,24 @@ def test_replays_of_unknown_bucket_are_not_guessed():
     rows = [step(32, None, i, outcome=None, mode="full", artifact=None) for i in range(10)]
     found = report(rows)
     assert found.metrics.exact_hit_rate is None
-    assert found.metrics.fallback_rate is None
+    assert found.metrics.padded_share is None
+    assert found.metrics.padding_ratio is None
+    assert found.metrics.fallback_rate == 0
+    assert found.verdict.case is None
+    assert found.verdict.sentence.startswith("No case found: of 10 steps")
+    assert any("padding of 10 replayed steps" in text for text in found.not_identifiable)
+
+
+def test_fallback_counts_replays_of_unknown_bucket_as_served():
+    rows = [step(32, None, i, outcome=None, mode="full", artifact=None) for i in range(2)]
+    found = report([*rows, step(33, None, 5, reason="unknown")])
+    assert found.metrics.fallback_rate == pytest.approx(1 / 3)
+    assert found.verdict.case == "fallback"
+
+
+def test_eager_steps_of_unknown_cause_give_no_verdict():
+    found = report([step(32, None, i, outcome=None, mode="eager") for i in range(10)])
     assert found.verdict.sentence.startswith("No verdict: of 10 steps none")
-    assert any("replays but not their buckets" in text for text in found.not_identifiable)
 
 
 def test_a_phase_without_graphs_is_eager_and_no_fallback():

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from graphdiag.evidence import Evidence, is_replayed, listed, step_count
+from graphdiag.evidence import Evidence, listed, step_count
 from graphdiag.findings import AuditFinding
-from graphdiag.metrics import ELIGIBLE, is_target
+from graphdiag.metrics import ELIGIBLE, is_replayed, is_target
 
 
 def unused_artifacts(evidence: Evidence) -> list[AuditFinding]:

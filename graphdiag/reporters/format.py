@@ -93,6 +93,8 @@ def own_metric(case: CaseName, report: Report) -> str:
         else ("fallback rate", metrics.fallback_rate)
     )
     if rate is None:
+        if metrics.eligible_steps:
+            return f"{title} {MISSING}: the bucket of some replays is unknown"
         return f"{title} {MISSING}: no step is known to be one that graphs should have served"
     return f"{title} {percent(rate)} {over}"
 
