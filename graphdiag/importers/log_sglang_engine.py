@@ -16,6 +16,8 @@ DECODE_LOG_INTERVAL = 40
 
 _LONGEST_INTERVAL = 10**6
 
+_LARGEST_RANK = 10**6
+
 _RANK = re.compile(rb"([A-Z_]+)(\d{1,5})")
 
 
@@ -58,7 +60,8 @@ class Engine:
         self.settled = False
         """Whether the run has come past its arguments: then new arguments are a new start."""
         self.graph_bytes: dict[str, int] = {}
-        self._tp = self._pp = 1
+        self._tp: int | None = None
+        self._pp: int | None = None
         run.set("axis", "requests")
         run.note("The log has no time zone; its times are taken as UTC.")
 
@@ -70,7 +73,12 @@ class Engine:
             return None
         if self.dp_attention:
             dp = 0  # attention groups lie inside the tensor-parallel ranks
-        return tp + self._tp * (pp + self._pp * dp)
+        if not (pp or dp):
+            return tp
+        if self._tp is None or self._pp is None:
+            return None
+        rank = tp + self._tp * (pp + self._pp * dp)
+        return rank if rank <= _LARGEST_RANK else None
 
     def read_arguments(self, text: str) -> None:
         """Read a ``server_args=…`` line, with the field names of any version."""

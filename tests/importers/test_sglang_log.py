@@ -237,6 +237,9 @@ def test_ranks_of_replicas_are_counted_through(tmp_path):
     text += decode(4, graph=True, ranks=" DP1 PP1 TP3")
     frame = read(sglang_log, write(tmp_path, text))
     assert rows(frame, "step", "rank") == [(15,)]
+    alone = decode(4, graph=True, ranks=" DP1 TP3") + decode(4, graph=True, ranks=" TP3")
+    frame = read(sglang_log, write(tmp_path, alone))
+    assert rows(frame, "step", "rank") == [(None,), (3,)]  # without the sizes only TP is clear
 
 
 def test_a_restart_begins_a_new_run(tmp_path):
