@@ -26,7 +26,15 @@ BATCH_ROWS = 1 << 18
 """Rows of a batch; smaller ones are joined, larger ones cut."""
 
 _ARROW: pa.Schema = arrow_schema()
-_SCHEMA: pl.Schema = pl.DataFrame(_ARROW.empty_table()).schema
+# Said by hand: what pyarrow and polars offer for it imports pandas where that is installed.
+_POLARS = {
+    pa.string(): pl.String,
+    pa.int32(): pl.Int32,
+    pa.int64(): pl.Int64,
+    pa.float64(): pl.Float64,
+    pa.bool_(): pl.Boolean,
+}
+_SCHEMA: pl.Schema = pl.Schema({field.name: _POLARS[field.type] for field in _ARROW})
 _TEXT = tuple(name for name, dtype in _SCHEMA.items() if dtype == pl.String)
 _Frame = TypeVar("_Frame", pl.LazyFrame, pl.DataFrame)
 

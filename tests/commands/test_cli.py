@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from graphdiag import __version__, cli
 from graphdiag.errors import SourceError
+from tests.build import step, write
 
 HEAVY = ("polars", "pyarrow", "numpy", "rich", "msgspec", "scipy", "fsspec")
 
@@ -29,6 +31,16 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     result = _python(code)
     assert result.stdout.splitlines()[-1] == "0 []"
     assert result.stderr == ""
+
+
+def test_a_report_does_without_pandas(tmp_path: Path) -> None:
+    trace = write([step(8, 8)], tmp_path / "t.parquet")
+    arguments = ["report", str(trace), "--json", "-o", str(tmp_path / "out.json")]
+    code = (
+        f"import sys; from graphdiag.cli import run; code = run({arguments}); "
+        "print(code, 'pandas' in sys.modules)"
+    )
+    assert _python(code).stdout == "0 False\n"
 
 
 def test_help_names_every_command_with_its_own_line(
