@@ -5,8 +5,8 @@
 * **steady**: the rest, from which verdicts come.
 
 A capture or compile belongs to start-up when fewer than :data:`SETTLED_STEPS` steps ran since the
-one before it (or since traffic began), and it is not a recompilation, which has a reason and is a
-fault of steady state wherever it falls.
+one before it (or since traffic began). A recompilation, which has a reason, does only before the
+first step: under traffic it is a fault of steady state wherever it falls.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ COLD, WARM, STEADY = range(3)
 
 _MOST_AT_ONCE = 1.2
 """Most steps at the times of first executions, per artifact; more, and the clock is too coarse."""
+
+Work = tuple[int, int, bool]
+"""Start and end (ns) of a capture or compile, and whether it was compiled again."""
 
 ARTIFACT_KEYS = ("run", "rank", "runner", "phase", "mode", "bucket", "artifact")
 """What tells one replayed artifact from another, also where it has no name."""
@@ -103,19 +106,21 @@ def find_periods(trace: Trace, events: pl.DataFrame) -> Periods:
     return Periods(cold_end, _first_executions(trace, Periods(cold_end, ())))
 
 
-def startup_end(work: list[tuple[int, int]], steps: np.ndarray) -> int | None:
+def startup_end(work: list[Work], steps: np.ndarray) -> int | None:
     """Return when start-up ended, or None where no work precedes settled traffic.
 
     Parameters
     ----------
     work
-        (start, end) in ns of each capture and compile that may belong to start-up, by start.
+        (start, end) in ns of each capture and compile, and whether it compiled again, by start.
     steps
         Start times (ns) of the run's first real steps, ascending; at least
         ``SETTLED_STEPS`` x (number of works + 1) of them where there are that many.
     """
     end: int | None = None
-    for start, finish in work:
+    for start, finish, again in work:
+        if again and len(steps) and start >= steps[0]:
+            continue
         since = steps[0] if end is None and len(steps) else end
         if since is not None:
             ran = int(np.searchsorted(steps, start)) - int(np.searchsorted(steps, since))
@@ -123,14 +128,6 @@ def startup_end(work: list[tuple[int, int]], steps: np.ndarray) -> int | None:
                 break
         end = finish if end is None else max(end, finish)
     return end
-
-
-def is_startup_kind() -> pl.Expr:
-    """Expression: a capture, or a compile without a recompilation reason, with a known time."""
-    return (
-        (pl.col("event") == "capture")
-        | ((pl.col("event") == "compile") & pl.col("reason").is_null())
-    ) & pl.col("t_ns").is_not_null()
 
 
 def _is_real() -> pl.Expr:
@@ -143,21 +140,23 @@ def _is_replay() -> pl.Expr:
     return pl.col("bucket").is_not_null()
 
 
-def _startup_work(trace: Trace, events: pl.DataFrame) -> dict[str | None, list[tuple[int, int]]]:
-    columns = ("run", "t_ns", "dur_ns")
+def _startup_work(trace: Trace, events: pl.DataFrame) -> dict[str | None, list[Work]]:
+    again = (pl.col("event") == "compile") & pl.col("reason").is_not_null()
+    columns = ("run", "t_ns", "dur_ns", again.alias("again"))
+    made = pl.col("event").is_in(["capture", "compile"]) & pl.col("t_ns").is_not_null()
     inside_steps = trace.collect(
         trace.steps()
         .filter((pl.col("outcome") == "capture") & pl.col("t_ns").is_not_null())
         .select(columns)
     )
-    rows = pl.concat([events.filter(is_startup_kind()).select(columns), inside_steps])
-    work: dict[str | None, list[tuple[int, int]]] = {}
-    for run, start, duration in rows.sort("t_ns").iter_rows():
-        work.setdefault(run, []).append((start, start + (duration or 0)))
+    rows = pl.concat([events.filter(made).select(columns), inside_steps])
+    work: dict[str | None, list[Work]] = {}
+    for run, start, duration, compiled_again in rows.sort("t_ns").iter_rows():
+        work.setdefault(run, []).append((start, start + (duration or 0), compiled_again))
     return work
 
 
-def _early_steps(trace: Trace, run: str | None, work: list[tuple[int, int]]) -> np.ndarray:
+def _early_steps(trace: Trace, run: str | None, work: list[Work]) -> np.ndarray:
     """Return start times (ns) of the first real steps of the process that stepped first.
 
     Ranks step together, so that one of them counts the run's steps; drafts are no steps of it.

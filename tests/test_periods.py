@@ -71,13 +71,21 @@ def test_run_without_captures_was_never_cold():
     assert found(steps(300, 0)).cold_end == {}
 
 
-def test_recompilation_is_no_start_up():
+def recompiled_at(ms):
     rows = [
         event("compile", 0.0, dur_ns=10 * MS),
-        event("compile", 50.0, dur_ns=10 * MS, reason="size changed"),
+        event("compile", ms, dur_ns=10 * MS, reason="size changed"),
         *steps(9, 100),
     ]
-    assert found(rows).cold_end == {"run-1": at(10)}
+    return found(rows).cold_end
+
+
+def test_recompilation_under_traffic_is_no_start_up():
+    assert recompiled_at(105.0) == {"run-1": at(10)}
+
+
+def test_recompilation_before_the_first_step_is_start_up():
+    assert recompiled_at(50.0) == {"run-1": at(60)}
 
 
 def test_step_that_captured_inside_is_start_up():
@@ -143,10 +151,11 @@ def test_step_at_the_end_of_start_up_is_not_cold_and_its_last_capture_is():
 def test_startup_end_by_hand():
     ticks = np.arange(0, 10_000, 10)
     assert startup_end([], ticks) is None
-    assert startup_end([(0, 5)], np.array([])) == 5
-    assert startup_end([(0, 5), (900, 950)], ticks) == 950
-    assert startup_end([(0, 5), (2000, 2001)], ticks) == 5
-    assert startup_end([(0, 5000), (20, 30), (5010, 5020)], ticks) == 5020
+    assert startup_end([(0, 5, False)], np.array([])) == 5
+    assert startup_end([(0, 5, False), (900, 950, False)], ticks) == 950
+    assert startup_end([(0, 5, False), (2000, 2001, False)], ticks) == 5
+    nested = [(0, 5000, False), (20, 30, False), (5010, 5020, False)]
+    assert startup_end(nested, ticks) == 5020
 
 
 # --- warm -------------------------------------------------------------------------------------
