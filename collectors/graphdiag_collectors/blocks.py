@@ -23,11 +23,10 @@ NULL = -(2**30 - 1)
 fastest. No column of a step can be negative."""
 
 NARROW = ("start", "end", "requested", "bucket", "label")
-COMMON_64 = ("t_ns", "dur_ns", "kv_tokens")
+COMMON_64 = ("t_ns", "dur_ns", "kv_tokens", "dispatch_ns", "host_ns")
 COMMON_32 = ("num_reqs", "num_tokens", "tokens_out", "query_len", "replays")
 RARE_64 = (
-    *("step", "weight", "dispatch_ns", "host_ns", "blocked_ns", "graph_launch_ns", "gpu_ns"),
-    *("gap_ns", "compile_ns"),
+    *("step", "weight", "blocked_ns", "graph_launch_ns", "gpu_ns", "gap_ns", "compile_ns"),
 )
 RARE_32 = ("loras", "loras_replayed", "launches", "kernels", "graph_kernels", "preempted", "queued")
 RARE = (*RARE_64, *RARE_32)
@@ -53,7 +52,7 @@ pack_wide = struct.Struct(f"{_NARROW_FORMAT}i{len(COMMON_64)}q{len(COMMON_32)}i"
 pack_rare = struct.Struct(f"@{len(RARE_64)}q{len(RARE_32)}i").pack_into
 NARROW_WIDTH = NARROW_ROW.itemsize
 WIDE_WIDTH = WIDE_ROW.itemsize
-RARE_AT = 80
+RARE_AT = 96
 
 BLOCK_ROWS = 4096
 BLOCKS = 64

@@ -248,15 +248,15 @@ class Channel:
             offset = lane.offset
             # fmt: off
             rare = (
-                step, weight, dispatch_ns, host_ns, blocked_ns, graph_launch_ns, gpu_ns, gap_ns,
-                compile_ns, loras, loras_replayed, launches, kernels, graph_kernels, preempted,
-                queued,
+                step, weight, blocked_ns, graph_launch_ns, gpu_ns, gap_ns, compile_ns,
+                loras, loras_replayed, launches, kernels, graph_kernels, preempted, queued,
             )
             has_rare = rare != _NOTHING
             pack_wide(
                 lane.block, offset,
                 start, end, requested, bucket, self._codes[key], has_rare,
-                t_ns, dur_ns, kv_tokens, num_reqs, num_tokens, tokens_out, query_len, replays,
+                t_ns, dur_ns, kv_tokens, dispatch_ns, host_ns,
+                num_reqs, num_tokens, tokens_out, query_len, replays,
             )
             # fmt: on
             if has_rare:

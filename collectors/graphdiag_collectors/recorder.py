@@ -81,6 +81,7 @@ class Recorder(Channel):
         self._writer.write()
         _RECORDERS.add(self)
         atexit.register(self.close)
+        self._close_with_child()
 
     @classmethod
     def from_environment(
@@ -206,6 +207,10 @@ class Recorder(Channel):
         if not self._asleep and not self._closed:
             self._writer.write()
 
+    def write_soon(self) -> None:
+        """Have the writer's thread write what was recorded so far, without waiting for it."""
+        self._writer.wake.put(None)
+
     def status(self) -> Status:
         """Return rows, dropped rows, bytes and the last error of this process."""
         return self._writer.status()
@@ -260,9 +265,14 @@ class Recorder(Channel):
         if parent.run_event is not None:
             self._writer.put(parent.run_event)
         self._asleep = False
-        multiprocessing = sys.modules.get("multiprocessing.util")
-        if multiprocessing is not None:  # its forked children leave without atexit
-            multiprocessing.Finalize(None, self.close, exitpriority=0)
+        self._close_with_child()
+
+    def _close_with_child(self) -> None:
+        """Close at the end of a child of multiprocessing: forked ones leave without atexit."""
+        util = sys.modules.get("multiprocessing.util")
+        process = sys.modules.get("multiprocessing.process")
+        if util is not None and process is not None and process.parent_process() is not None:
+            util.Finalize(None, self.close, exitpriority=0)
 
 
 _NO_COLUMNS = ("self", "more")

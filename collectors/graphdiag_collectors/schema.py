@@ -198,7 +198,7 @@ HOOK_OFF = "hook_off"
 
 
 def column_names() -> list[str]:
-    """Names of all columns, in file order."""
+    """Return the names of all columns, in file order."""
     return [column.name for column in COLUMNS]
 
 
@@ -208,6 +208,6 @@ def columns_of(event: str) -> Iterator[Column]:
 
 
 def arrow_schema() -> pa.Schema:
-    """The Arrow schema of a trace, with the format number in its metadata."""
+    """Return the Arrow schema of a trace, with the format number in its metadata."""
     fields = [pa.field(column.name, column.type) for column in COLUMNS]
     return pa.schema(fields, metadata={FORMAT_KEY: str(FORMAT).encode()})
