@@ -11,7 +11,6 @@ import polars as pl
 
 from graphdiag.evidence import Evidence, listed
 from graphdiag.findings import CASES, AuditFinding, Case, CaseName, Metrics, Recommendation, Verdict
-from graphdiag.periods import STEADY
 from graphdiag.summary import Summary
 from graphdiag.wording import count, figure, percent, size_in_bytes
 from graphdiag.work import Work, work_in_window
@@ -26,6 +25,9 @@ _SIGNIFICANT: dict[CaseName, float] = {
 (padding: of executed rows)."""
 
 _UNPRICED_PADDING = 0.5
+
+FEWEST_STEPS = 10
+"""Fewest steps that graphs should have served to judge by."""
 
 _NAMES: dict[CaseName, str] = {
     "compile": "compilation is in the measurement",
@@ -58,18 +60,21 @@ REASON_ADVICE = {
 def all_cases(
     evidence: Evidence,
     overall: Metrics,
-    steady: Metrics,
-    window_ns: int,
+    judged: Metrics,
     audit: list[AuditFinding],
     recommendation: Recommendation | None,
 ) -> list[Case]:
-    """Return the four cases, worst first."""
+    """Return the four cases, worst first.
+
+    ``judged`` are the metrics of the steps that verdicts come from: the steady ones, or all where
+    no steady step counts.
+    """
     work = work_in_window(evidence.summary)
     cases = [
-        _compile(overall, work, window_ns),
-        _shapes(evidence, steady, work),
-        _fallback(evidence, steady, audit, recommendation),
-        _padding(evidence, steady, recommendation),
+        _compile(evidence, overall, work),
+        _shapes(evidence, judged, work),
+        _fallback(evidence, judged, audit, recommendation),
+        _padding(evidence, judged, recommendation),
     ]
     return sorted(cases, key=lambda case: -score(case, evidence.costs.mean_step_ns))
 
@@ -85,73 +90,93 @@ def score(case: Case, mean_step_ns: float | None) -> float:
     return (case.share or 0.0) * (_UNPRICED_PADDING if case.case == "padding" else 1.0)
 
 
-def verdict(cases: list[Case], mean_step_ns: float | None, overall: Metrics) -> Verdict:
+def verdict(
+    cases: list[Case], mean_step_ns: float | None, overall: Metrics, judged: Metrics
+) -> Verdict:
     """Return the worst case that matters, or a clean bill of health."""
     if not overall.eligible_steps:
         return Verdict(case=None, sentence=_nothing_to_judge(overall))
+    if overall.eligible_steps < FEWEST_STEPS:
+        few = count(overall.eligible_steps, "step")
+        return Verdict(
+            case=None,
+            sentence=(
+                f"No verdict: {few} that graphs should have served is too little to judge by; "
+                f"record at least {FEWEST_STEPS}."
+            ),
+        )
     for case in cases:
         if score(case, mean_step_ns) >= _SIGNIFICANT[case.case]:
-            return Verdict(case=case.case, sentence=_sentence(case))
+            return Verdict(case=case.case, sentence=_sentence(case, overall, judged))
     return Verdict(case=None, sentence=_healthy(cases, mean_step_ns, overall))
 
 
-def _compile(overall: Metrics, work: Work, window_ns: int) -> Case:
+def _compile(evidence: Evidence, overall: Metrics, work: Work) -> Case:
     seconds = overall.compile_seconds + overall.capture_seconds
-    inside = work.in_start_up / 1e9
-    evidence = [
-        f"{count(overall.compile_count, 'compilation')} took {figure(overall.compile_seconds)} s, "
-        f"{count(overall.capture_count, 'graph capture')} {figure(overall.capture_seconds)} s."
-    ]
-    if work.in_start_up:
-        evidence.append(
-            f"{figure(inside)} s of it fell between the first and the last step of the "
-            f"{figure(window_ns / 1e9)} s measured: the measurement includes warm-up."
+    told = []
+    if overall.compile_count or overall.capture_count or seconds:
+        told.append(
+            f"{count(overall.compile_count, 'compilation')} took "
+            f"{figure(overall.compile_seconds)} s, "
+            f"{count(overall.capture_count, 'graph capture')} {figure(overall.capture_seconds)} s."
         )
-    elif seconds:
-        evidence.append("All of it came before the first step: the measurement is free of it.")
-    advice = (
-        [
+    advice = []
+    if work.in_start_up is None:
+        told.append("Some of it fell among the steps, and none of that says how long it took.")
+    elif work.in_start_up:
+        told.append(
+            f"{figure(work.in_start_up / 1e9)} s of it fell between the first and the last step of "
+            f"the {figure(work.window_ns / 1e9)} s measured: the measurement includes warm-up."
+        )
+        advice = [
             "Send no user traffic, and start no measurement, before warm-up has captured and "
             "compiled every size; keep the compile cache between starts.",
             "Compare the steady period (`periods.steady`) instead of the whole window.",
         ]
-        if work.in_start_up
-        else []
-    )
+    elif told and work.window_ns and not work.in_steady:
+        told.append("All of it came before the first step: the measurement is free of it.")
+    shown = work.in_start_up is not None and work.window_ns
     return Case(
         case="compile",
-        ms_per_step=_per_step(work.in_start_up, overall.steps) if window_ns else None,
+        ms_per_step=_per_step(work.in_start_up, _counted(evidence, overall.steps))
+        if shown
+        else None,
         ci95=None,
-        share=work.in_start_up / window_ns if window_ns else None,
-        evidence=evidence,
+        share=(work.in_start_up or 0.0) / work.window_ns if shown else None,
+        evidence=told,
         advice=advice,
     )
 
 
-def _shapes(evidence: Evidence, steady: Metrics, work: Work) -> Case:
+def _counted(evidence: Evidence, steps: int) -> int:
+    """Return ``steps``, or 0 where the source shows only some of them: no cost a step then."""
+    return 0 if evidence.config.get("sampled") else steps
+
+
+def _shapes(evidence: Evidence, judged: Metrics, work: Work) -> Case:
     told = []
-    if steady.exact_hit_rate is not None:
+    if judged.exact_hit_rate is not None:
         told.append(
-            f"{percent(steady.exact_hit_rate)} of {count(steady.eligible_steps, 'steady step')} "
+            f"{percent(judged.exact_hit_rate)} of {count(judged.eligible_steps, 'step')} "
             "hit a bucket of exactly their size."
         )
     advice = []
-    share = work.steps_touched / steady.steps if steady.steps else None
+    share = work.steps_touched / judged.steps if judged.steps else None
     if work.steady_count:
-        told.append(
-            f"{count(work.steady_count)} compilations or captures came after start-up and took "
-            f"{figure(work.in_steady / 1e9)} s."
-        )
+        took = "" if work.in_steady is None else f", {figure(work.in_steady / 1e9)} s in all"
+        told.append(f"Compilations and captures after start-up: {count(work.steady_count)}{took}.")
         reasons = _recompile_reasons(evidence.summary)
         told += [f"Recompiled {count(times, 'time')}: {reason}" for reason, times in reasons]
         advice = [
             "Warm up the sizes that traffic asks for, or mark the changing dimension dynamic "
             "(torch._dynamo.mark_dynamic), so that no shape compiles while a user waits.",
         ]
-        share = max(share or 0.0, work.steady_count / max(1, steady.steps))
+        share = max(share or 0.0, work.steady_count / max(1, judged.steps))
     return Case(
         case="shapes",
-        ms_per_step=_per_step(work.in_steady, steady.eligible_steps or steady.steps),
+        ms_per_step=_per_step(
+            work.in_steady, _counted(evidence, judged.eligible_steps or judged.steps)
+        ),
         ci95=None,
         share=share,
         evidence=told,
@@ -161,11 +186,11 @@ def _shapes(evidence: Evidence, steady: Metrics, work: Work) -> Case:
 
 def _fallback(
     evidence: Evidence,
-    steady: Metrics,
+    judged: Metrics,
     audit: list[AuditFinding],
     recommendation: Recommendation | None,
 ) -> Case:
-    rows = evidence.steps.filter((pl.col("outcome") == "fallback") & (pl.col("period") == STEADY))
+    rows = evidence.judged.filter(pl.col("outcome") == "fallback")
     reasons = (
         rows.group_by(pl.col("reason").fill_null("unknown"))
         .agg(
@@ -177,15 +202,16 @@ def _fallback(
     )
     told = []
     fallen = int(rows["weight"].sum())
-    if steady.fallback_rate is not None:
+    if judged.fallback_rate is not None:
         told.append(
-            f"{count(fallen)} of {count(steady.eligible_steps, 'steady step')} "
-            f"({percent(steady.fallback_rate)}) fell back to eager."
+            f"{count(fallen)} of {count(judged.eligible_steps, 'step')} "
+            f"({percent(judged.fallback_rate)}) fell back to eager."
         )
     for reason, weight, low, high in reasons.iter_rows():
         sizes = f", sizes {low} to {high}" if low is not None and high != low else ""
         sizes = f", size {low}" if low is not None and high == low else sizes
         told.append(f"Reason {reason}: {count(weight, 'step')}{sizes}.")
+    prices = evidence.costs.prices
     never_used = any(
         finding.kind == "unused_artifacts" and finding.severity == "error" for finding in audit
     )
@@ -195,37 +221,48 @@ def _fallback(
             "Compare the key of a capture with the key of a step (mode, uniform batch, LoRA, "
             "stream): one of them differs. Adding sizes will not help."
         )
+    elif prices.fallback is not None and prices.fallback < 0:
+        advice.append("Leave these sizes eager: eager was faster than replay would have been.")
     elif len(reasons):
-        if recommendation is not None and steady.fallback_rate:
+        if recommendation is not None and judged.fallback_rate:
             advice.append(f"Add {listed(recommendation.add)} to the captured sizes.")
         advice += [
             REASON_ADVICE[str(reason)]
             for reason in reasons["reason"]
             if str(reason) in REASON_ADVICE
         ]
-    prices = evidence.costs.prices
     if prices.fallback is not None:
+        beyond = _beyond_replayed(evidence, rows)
         told.append(
-            "Priced against replay at the same size: "
+            f"Priced against replay at the same size{beyond}: "
             f"{figure(prices.fallback / 1e6 / max(1, fallen - prices.unpriced_fallback))} ms a "
             "fallback step."
         )
     return Case(
         case="fallback",
-        ms_per_step=_per_step(prices.fallback, steady.eligible_steps),
-        ci95=_interval(evidence.costs.fallback_ci95, steady.eligible_steps),
-        share=steady.fallback_rate,
+        ms_per_step=_per_step(prices.fallback, judged.eligible_steps),
+        ci95=_interval(evidence.costs.fallback_ci95, judged.eligible_steps),
+        share=judged.fallback_rate,
         evidence=told,
         advice=advice,
     )
 
 
-def _padding(evidence: Evidence, steady: Metrics, recommendation: Recommendation | None) -> Case:
+def _beyond_replayed(evidence: Evidence, fallbacks: pl.DataFrame) -> str:
+    """Say where the price of a fallback is extended beyond the largest bucket that was timed."""
+    largest = max((curve.sizes[-1] for curve in evidence.costs.curves.values()), default=0.0)
+    highest = fallbacks["requested"].max()
+    if not isinstance(highest, int) or highest <= largest:
+        return ""
+    return f", extended beyond the largest bucket timed ({largest:.0f}) by the cost of a row"
+
+
+def _padding(evidence: Evidence, judged: Metrics, recommendation: Recommendation | None) -> Case:
     told = []
-    if steady.padding_ratio is not None:
+    if judged.padding_ratio is not None:
         told.append(
-            f"Replayed steps computed {percent(steady.padding_ratio)} more rows than requested; "
-            f"{percent(steady.waste)} of executed rows served no request."
+            f"Replayed steps computed {percent(judged.padding_ratio)} more rows than requested; "
+            f"{percent(judged.waste)} of executed rows served no request."
         )
         told += _worst_gaps(evidence)
     for phase, curve in evidence.costs.curves.items():
@@ -233,24 +270,32 @@ def _padding(evidence: Evidence, steady: Metrics, recommendation: Recommendation
             f"An added row costs {figure(curve.slope / 1e6)} ms in {phase}, measured over buckets "
             f"{curve.sizes[0]:.0f} to {curve.sizes[-1]:.0f}."
         )
-    if steady.graph_bytes is not None:
-        told.append(f"The graphs hold {size_in_bytes(steady.graph_bytes)} of device memory.")
+    if judged.graph_bytes is not None:
+        told.append(f"The graphs hold {size_in_bytes(judged.graph_bytes)} of device memory.")
     advice = []
-    if steady.padding_ratio and recommendation is not None:
-        advice.append(f"Add {listed(recommendation.add)} to the captured sizes.")
+    below = _below_largest(evidence, recommendation)
+    if judged.padding_ratio and below:
+        advice.append(f"Add {listed(below)} to the captured sizes.")
     return Case(
         case="padding",
-        ms_per_step=_per_step(evidence.costs.prices.padding, steady.eligible_steps),
-        ci95=_interval(evidence.costs.padding_ci95, steady.eligible_steps),
-        share=steady.waste,
+        ms_per_step=_per_step(evidence.costs.prices.padding, judged.eligible_steps),
+        ci95=_interval(evidence.costs.padding_ci95, judged.eligible_steps),
+        share=judged.waste,
         evidence=told,
         advice=advice,
     )
 
 
+def _below_largest(evidence: Evidence, recommendation: Recommendation | None) -> list[int]:
+    """Return the recommended sizes that can take padding away: those below the largest bucket."""
+    if recommendation is None or not evidence.captured:
+        return []
+    return [size for size in recommendation.add if size < evidence.captured[-1]]
+
+
 def _worst_gaps(evidence: Evidence) -> list[str]:
     """Name the two requested sizes that padded most rows."""
-    padded = evidence.steps.filter((pl.col("outcome") == "padded") & (pl.col("period") == STEADY))
+    padded = evidence.judged.filter(pl.col("outcome") == "padded")
     worst = (
         padded.group_by("requested", "bucket")
         .agg(pl.col("weight").sum())
@@ -299,8 +344,14 @@ def _healthy(cases: list[Case], mean_step_ns: float | None, overall: Metrics) ->
     return f"{told}."
 
 
-def _sentence(case: Case) -> str:
-    price = f" It costs {figure(case.ms_per_step)} ms a step." if case.ms_per_step else ""
+def _sentence(case: Case, overall: Metrics, judged: Metrics) -> str:
+    steps = overall.steps if case.case == "compile" else judged.eligible_steps
+    over = "of the window" if case.case == "compile" else "that graphs should have served"
+    price = (
+        f" It costs {figure(case.ms_per_step)} ms a step, over {count(steps, 'step')} {over}."
+        if case.ms_per_step
+        else ""
+    )
     return f"Case {CASES.index(case.case) + 1}, {_NAMES[case.case]}: {_headline(case)}{price}"
 
 

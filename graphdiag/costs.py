@@ -9,13 +9,13 @@ Intervals are by block bootstrap over time, prices measured anew in every resamp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from graphdiag.metrics import is_real, is_target
+from graphdiag.metrics import ELIGIBLE, has_sizes, is_real, is_target
 from graphdiag.periods import STEADY
 from graphdiag.summary import Summary
 
@@ -98,7 +98,7 @@ class CostModel:
     prices, padding_ci95, fallback_ci95
         Totals in ns over steady steps, and their intervals.
     mean_step_ns
-        Mean time of a steady step, None where no step is timed.
+        Mean time of a steady step that graphs should have served, None where none is timed.
     """
 
     curves: dict[str, Curve]
@@ -111,9 +111,11 @@ class CostModel:
 def measure_costs(summary: Summary) -> CostModel:
     """Measure the curves and prices of ``summary``."""
     steady = is_real() & is_target() & (pl.col("period") == STEADY)
-    groups = summary.groups.filter(steady).select(
+    whole = summary.groups.filter(steady & pl.col("outcome").is_in(ELIGIBLE))
+    sized = has_sizes() | ((pl.col("outcome") == "fallback") & (pl.col("requested") > 0))
+    groups = whole.filter(sized).select(
         pl.col("phase").fill_null("unknown"),
-        pl.col("outcome").fill_null("unknown"),
+        "outcome",
         "bucket",
         "weight",
         (pl.col("requested") * pl.col("weight")).alias("requested_rows"),
@@ -123,11 +125,15 @@ def measure_costs(summary: Summary) -> CostModel:
     phases = sorted(groups["phase"].unique())
     rows = _rows(groups, phases)
     timed = float(rows.timed.sum())
+    unsized = whole.filter(~sized)
     if not timed:
-        return CostModel({}, price(rows, {}), None, None, None)
+        return CostModel({}, _with_unpriced(price(rows, {}), unsized), None, None, None)
     curves = _curves(rows, len(phases))
-    prices = price(rows, curves)
-    padding_ci, fallback_ci = _intervals(summary, phases)
+    prices = _with_unpriced(price(rows, curves), unsized)
+    # The timeline does not tell requested sizes apart, so that it cannot leave some rows out.
+    padding_ci, fallback_ci = (
+        _intervals(summary, phases) if len(whole) == len(groups) else (None, None)
+    )
     return CostModel(
         curves={phases[code]: curve for code, curve in curves.items()},
         prices=prices,
@@ -181,6 +187,16 @@ def price(rows: Rows, curves: dict[int, Curve]) -> Prices:
     )
 
 
+def _with_unpriced(prices: Prices, unsized: pl.DataFrame) -> Prices:
+    """Count the steps whose sizes are unknown among those that have no price."""
+    steps = dict(unsized.group_by("outcome").agg(pl.col("weight").sum()).iter_rows())
+    return replace(
+        prices,
+        unpriced_padded=prices.unpriced_padded + steps.get("padded", 0),
+        unpriced_fallback=prices.unpriced_fallback + steps.get("fallback", 0),
+    )
+
+
 def _padding(rows: Rows, which: NDArray[np.bool_], curve: Curve) -> float:
     weight = rows.weight[which]
     wanted = rows.requested[which] / weight
@@ -224,8 +240,8 @@ def _intervals(
     """Resample blocks of neighbouring time bins and price each resample with its own curves."""
     steady = is_real() & is_target() & (pl.col("period") == STEADY)
     table = (
-        summary.timeline.filter(steady)
-        .with_columns(pl.col("phase").fill_null("unknown"), pl.col("outcome").fill_null("unknown"))
+        summary.timeline.filter(steady & pl.col("outcome").is_in(ELIGIBLE))
+        .with_columns(pl.col("phase").fill_null("unknown"))
         .group_by("bin", *_ROW_KEYS)
         .agg(pl.col("weight", "requested_rows", "dur_ns", "dur_ns_weight").sum())
     )

@@ -33,11 +33,12 @@ from graphdiag.metrics import (
     is_target,
     measure,
 )
-from graphdiag.runconfig import last_config
+from graphdiag.runconfig import last_config, run_configs
 from graphdiag.stepcosts import step_costs
 from graphdiag.summary import Summary, summarize
 from graphdiag.trace import Trace
 from graphdiag.wording import count
+from graphdiag.work import work_in_window
 from graphdiag_collectors.schema import DROPPED, GPU_WINDOW, HOOK_OFF
 
 
@@ -58,18 +59,23 @@ def report_of(summary: Summary, source: str) -> Report:
     advice = (
         None
         if _lookup_fails(findings)
-        else recommend(traffic, config, trapped_up_to=_trapped_up_to(findings))
+        else recommend(
+            traffic,
+            config,
+            trapped_up_to=_trapped_up_to(findings),
+            leave_large_eager=costs.prices.fallback is not None and costs.prices.fallback < 0,
+        )
     )
-    first, last = _span(summary)
-    cases = all_cases(evidence, overall, periods["steady"], last - first, findings, advice)
+    judged = periods["steady"] if periods["steady"].eligible_steps else overall
+    cases = all_cases(evidence, overall, judged, findings, advice)
     return Report(
         format=1,
         source=source,
         engine=_engine(config),
         steps=overall.steps,
         sampled=bool(config.get("sampled", False)),
-        window=_window(first, last),
-        verdict=verdict(cases, costs.mean_step_ns, overall),
+        window=_window(summary),
+        verdict=verdict(cases, costs.mean_step_ns, overall, judged),
         metrics=overall,
         phases=by_phase(summary),
         runners=by_runner(summary),
@@ -101,14 +107,11 @@ def _engine(config: dict[str, Any]) -> dict[str, Any]:
     return {"name": config.get("engine"), "version": config.get("engine_version"), **rest}
 
 
-def _span(summary: Summary) -> tuple[int, int]:
+def _window(summary: Summary) -> Window | None:
+    """Return the time the steps cover; None where the source gives one time or none."""
     steps = summary.groups.filter(is_real() & is_target())
     first, last = steps["t_min"].min(), steps["t_max"].max()
-    return (first, last) if isinstance(first, int) and isinstance(last, int) else (0, 0)
-
-
-def _window(first: int, last: int) -> Window | None:
-    if not last:
+    if not isinstance(first, int) or not isinstance(last, int) or last <= first:
         return None
     start, end = (datetime.fromtimestamp(ns / 1e9, tz=timezone.utc) for ns in (first, last))
     return Window(start=start.isoformat(), end=end.isoformat(), seconds=(last - first) / 1e9)
@@ -142,19 +145,19 @@ def _artifacts(summary: Summary) -> list[ArtifactRow]:
         .group_by("artifact")
         .agg(pl.col("weight").sum().alias("served"), pl.col("bucket").max().alias("bucket"))
     )
+    captured, compiled = pl.col("event") == "capture", pl.col("event") == "compile"
     made = (
-        summary.events.filter(
-            pl.col("event").is_in(["capture", "compile"]) & pl.col("artifact").is_not_null()
-        )
+        summary.events.filter((captured | compiled) & pl.col("artifact").is_not_null())
         .group_by("artifact")
         .agg(
-            pl.coalesce("kind", "event").first(),
-            pl.col("size").first(),
-            pl.col("dur_ns").sum(),
-            pl.col("dur_ns").count().alias("timed"),
-            pl.col("pool_bytes").sum(),
-            pl.col("pool_bytes").count().alias("weighed"),
+            pl.coalesce("kind", "event").filter(captured).first().alias("captured_as"),
+            pl.coalesce("kind", "event").first().alias("kind"),
+            pl.col("size").drop_nulls().first(),
+            pl.col("dur_ns").filter(captured).mean().alias("capture_ns"),
+            pl.col("dur_ns").filter(compiled).mean().alias("compile_ns"),
+            pl.col("pool_bytes").drop_nulls().last(),
         )
+        .with_columns(pl.coalesce("captured_as", "kind").alias("kind"))
     )
     table = made.join(served, on="artifact", how="full", coalesce=True).sort(
         ["served", "size", "artifact"], descending=[True, False, False], nulls_last=True
@@ -166,8 +169,9 @@ def _artifacts(summary: Summary) -> list[ArtifactRow]:
             served=row["served"] or 0,
             size=row["size"] if row["size"] is not None else row["bucket"],
             captured=row["kind"] is not None,
-            capture_ms=row["dur_ns"] / 1e6 if row["timed"] else None,
-            pool_bytes=row["pool_bytes"] if row["weighed"] else None,
+            capture_ms=None if row["capture_ns"] is None else row["capture_ns"] / 1e6,
+            compile_ms=None if row["compile_ns"] is None else row["compile_ns"] / 1e6,
+            pool_bytes=row["pool_bytes"],
         )
         for row in table.iter_rows(named=True)
     ]
@@ -206,20 +210,24 @@ def _not_identifiable(
             f"Exact hits and padding of {count(step_count(replays), 'replayed step')}: the source "
             "does not tell their buckets; record the engine, or see its server log beside it."
         )
-    if overall.eligible_steps and costs.mean_step_ns is None:
+    if overall.eligible_steps and not overall.timed_steps:
         told.append(
             "Milliseconds a step: the source carries no step times; record the engine to get them."
         )
     prices = costs.prices
-    if costs.mean_step_ns is not None and prices.unpriced_padded:
+    if overall.timed_steps and prices.unpriced_padded:
         told.append(
             f"The price of {prices.unpriced_padded:,} padded steps: fewer than two buckets were "
             "replayed and timed in their phase; record traffic that reaches another bucket."
         )
-    if costs.mean_step_ns is not None and prices.unpriced_fallback:
+    if overall.timed_steps and prices.unpriced_fallback:
         told.append(
             f"The price of {prices.unpriced_fallback:,} fallback steps: no replay curve in their "
             "phase to hold them against; record a run in which graphs replay."
+        )
+    if evidence.config.get("sampled") and work_in_window(evidence.summary).in_start_up:
+        told.append(
+            "What compilation in the measurement costs a step: the source shows only some steps."
         )
     if overall.eligible_steps and not len(evidence.traffic.captured):
         told.append("Which sizes are captured: neither configuration nor replays show any.")
@@ -228,6 +236,16 @@ def _not_identifiable(
 
 def _notes(summary: Summary, config: dict[str, Any]) -> list[str]:
     notes = [*summary.notes, *map(str, config.get("notes", []))]
+    configs = list(run_configs(summary.events).values())
+    runs = max(len(configs), summary.groups.filter(is_real())["run"].n_unique())
+    if runs > 1:
+        told = [{k: v for k, v in each.items() if k != "notes"} for each in configs]
+        differ = any(each != told[0] for each in told)
+        same = "their configurations differ, and " if differ else ""
+        notes.append(
+            f"{runs} engine starts are in here: {same}the last one's configuration is shown and "
+            "audited; report on one alone to judge it."
+        )
     marks = summary.events.filter(pl.col("event") == "mark")
     dropped = int(marks.filter(pl.col("kind") == DROPPED)["weight"].sum())
     if dropped:

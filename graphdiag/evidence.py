@@ -9,7 +9,8 @@ import polars as pl
 
 from graphdiag.buckets.histogram import Histogram
 from graphdiag.costs import CostModel
-from graphdiag.metrics import is_real, is_target
+from graphdiag.metrics import ELIGIBLE, is_real, is_replayed, is_target
+from graphdiag.periods import STEADY
 from graphdiag.runconfig import positive_int
 from graphdiag.summary import Summary
 
@@ -51,6 +52,13 @@ class Evidence:
     def steps(self) -> pl.DataFrame:
         """Groups of the target's real steps."""
         return self.summary.groups.filter(is_real() & is_target())
+
+    @property
+    def judged(self) -> pl.DataFrame:
+        """Groups that verdicts come from: the steady ones, all where no steady step counts."""
+        steady = self.steps.filter(pl.col("period") == STEADY)
+        served = pl.col("outcome").is_in(ELIGIBLE) | is_replayed()
+        return self.steps if steady.filter(served).is_empty() else steady
 
     @property
     def on_axis(self) -> pl.DataFrame:

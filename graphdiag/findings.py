@@ -44,6 +44,7 @@ class Metrics(msgspec.Struct, kw_only=True, frozen=True):
     step_ms_mean: float | None = None
     step_ms_p50: float | None = None
     step_ms_p99: float | None = None
+    timed_steps: int = 0
 
 
 class Window(msgspec.Struct, kw_only=True, frozen=True):
@@ -99,7 +100,7 @@ class SizeRow(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ArtifactRow(msgspec.Struct, kw_only=True, frozen=True):
-    """One artifact: what it is, what it cost, and how many steps it served."""
+    """One artifact: what it is, what it cost to make once, and how many steps it served."""
 
     artifact: str
     kind: str | None
@@ -107,11 +108,16 @@ class ArtifactRow(msgspec.Struct, kw_only=True, frozen=True):
     size: int | None = None
     captured: bool = False
     capture_ms: float | None = None
+    compile_ms: float | None = None
     pool_bytes: int | None = None
 
 
 class Recommendation(msgspec.Struct, kw_only=True, frozen=True):
-    """Sizes to add or drop, the whole set, and the flag for each engine."""
+    """Sizes to add or drop, the whole set, and the flag for each engine.
+
+    ``padding_ratio`` and ``fallback_rate`` are what the set gives on this trace's traffic; null
+    where the change would change the traffic itself, as out of a fallback trap.
+    """
 
     add: list[int]
     drop: list[int]

@@ -32,6 +32,11 @@ def is_replayed() -> pl.Expr:
     return (pl.col("outcome").is_in(REPLAYED) | unknown_bucket).fill_null(False)
 
 
+def has_sizes() -> pl.Expr:
+    """Expression: a replay whose two sizes are known and make sense together."""
+    return ((pl.col("requested") > 0) & (pl.col("bucket") >= pl.col("requested"))).fill_null(False)
+
+
 def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> Metrics:
     """Return the metrics of the real steps that ``steps`` selects.
 
@@ -53,7 +58,7 @@ def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> 
     unknown = _sum(chosen.filter(is_replayed() & pl.col("outcome").is_null()), pl.col("weight"))
     known = sum(count.get(outcome, 0) for outcome in ELIGIBLE)
     eligible = known + unknown
-    replayed = chosen.filter(pl.col("outcome").is_in(REPLAYED)).drop_nulls(["requested", "bucket"])
+    replayed = chosen.filter(pl.col("outcome").is_in(REPLAYED) & has_sizes())
     requested = _sum(replayed, pl.col("requested") * pl.col("weight"))
     executed = _sum(replayed, pl.col("bucket") * pl.col("weight"))
     compiles = work.filter(pl.col("event") == "compile")
@@ -79,7 +84,7 @@ def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> 
         capture_count=_sum(captures, pl.col("weight").fill_null(1)),
         capture_seconds=slowest_rank_seconds(captures),
         graph_bytes=graph_bytes(summary.events),
-        unique_artifacts=artifacts.drop_nulls().n_unique(),
+        unique_artifacts=max(artifacts.drop_nulls().n_unique(), _most_made(work)),
         dropped_rows=_sum(
             summary.events.filter((pl.col("event") == "mark") & (pl.col("kind") == DROPPED)),
             pl.col("weight").fill_null(1),
@@ -87,7 +92,19 @@ def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> 
         step_ms_mean=_ratio(_sum(chosen, pl.col("dur_ns")) / 1e6, timed),
         step_ms_p50=quantiles[0],
         step_ms_p99=quantiles[1],
+        timed_steps=timed,
     )
+
+
+def _most_made(work: pl.DataFrame) -> int:
+    """Return the captures and compilations of the run and process with most, named or not."""
+    made = (
+        work.filter(pl.col("event").is_in(["compile", "capture"]))
+        .group_by("run", "rank", "pid")
+        .agg(pl.col("weight").fill_null(1).sum())
+    )
+    most = made["weight"].max()
+    return most if isinstance(most, int) else 0
 
 
 def by_phase(summary: Summary) -> dict[str, Metrics]:

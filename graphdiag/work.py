@@ -13,40 +13,71 @@ from graphdiag.summary import Summary
 
 @dataclass(frozen=True)
 class Work:
-    """Compile and capture time in ns that fell into the measured window, and what it touched."""
+    """Compile and capture work that fell into the measured window, and what it touched.
 
-    in_start_up: float
-    in_steady: float
+    The window of a run is from its first real step to its last: the start-up of a second run, after
+    the first one's steps, is in no window.
+
+    Attributes
+    ----------
+    window_ns
+        The windows of all runs together.
+    in_start_up, in_steady
+        Time in ns that start-up took inside the window, and that came later; None where such work
+        is on record but none of it with a time.
+    steady_count
+        Captures and compilations after start-up.
+    steps_touched
+        Steps after start-up that captured or compiled.
+    """
+
+    window_ns: int
+    in_start_up: float | None
+    in_steady: float | None
     steady_count: int
     steps_touched: int
 
 
 def work_in_window(summary: Summary) -> Work:
-    """Measure the compile and capture time between the first and the last real step."""
+    """Measure the compile and capture work between each run's first and last real step."""
     steps = summary.groups.filter(is_real() & is_target())
-    first, last = steps["t_min"].min(), steps["t_max"].max()
-    made = summary.events.filter(pl.col("event").is_in(["capture", "compile"]))
-    if isinstance(first, int) and isinstance(last, int):
-        end = pl.col("t_ns") + pl.col("dur_ns").fill_null(0)
-        made = made.filter((end > first) & (pl.col("t_ns") < last)).with_columns(
-            pl.min_horizontal("dur_ns", end - first)
+    windows = (
+        steps.group_by("run")
+        .agg(pl.col("t_min").min().alias("first"), pl.col("t_max").max().alias("last"))
+        .drop_nulls(["first", "last"])
+    )
+    end = pl.col("t_ns") + pl.col("dur_ns").fill_null(0)
+    inside = (
+        summary.events.filter(pl.col("event").is_in(["capture", "compile"]))
+        .join(windows, on="run", nulls_equal=True)
+        .filter((end >= pl.col("first")) & (pl.col("t_ns") < pl.col("last")))
+        .with_columns(
+            pl.when(pl.col("dur_ns").is_not_null()).then(
+                pl.min_horizontal("dur_ns", end - pl.col("first"))
+            )
         )
-    else:
-        made = made.clear()
+    )
     cold = summary.periods.is_start_up()
     again = (pl.col("event") == "compile") & pl.col("reason").is_not_null()
-    start_up, later = made.filter(cold & ~again), made.filter(~cold | again)
+    start_up, later = inside.filter(cold & ~again), inside.filter(~cold | again)
     in_steps = steps.filter((pl.col("outcome") == "capture") | (pl.col("compile_ns") > 0))
-    step_cold, step_later = (
-        in_steps.filter(pl.col("period") == COLD),
-        in_steps.filter(pl.col("period") != COLD),
-    )
+    step_cold = in_steps.filter(pl.col("period") == COLD)
+    step_later = in_steps.filter(pl.col("period") != COLD)
     return Work(
-        in_start_up=max(slowest_rank_seconds(start_up) * 1e9, _spent(step_cold)),
-        in_steady=max(slowest_rank_seconds(later) * 1e9, _spent(step_later)),
+        window_ns=int((windows["last"] - windows["first"]).sum()),
+        in_start_up=_time(start_up, step_cold),
+        in_steady=_time(later, step_later),
         steady_count=max(int(later["weight"].fill_null(1).sum()), int(step_later["weight"].sum())),
         steps_touched=int(step_later["weight"].sum()),
     )
+
+
+def _time(events: pl.DataFrame, steps: pl.DataFrame) -> float | None:
+    """Ns that events and steps tell of the same work, the larger; None where neither tells any."""
+    told = max(slowest_rank_seconds(events) * 1e9, _spent(steps))
+    if told == 0 and not events.is_empty() and events["dur_ns"].null_count() == len(events):
+        return None
+    return told
 
 
 def _spent(steps: pl.DataFrame) -> float:

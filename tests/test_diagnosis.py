@@ -160,6 +160,76 @@ def test_a_padded_step_of_unknown_size_breaks_nothing():
     assert any("asked for 9 and replayed 16" in line for line in case(found, "padding").evidence)
 
 
+def restarted(rows, at_ms):
+    later = round(at_ms * MS)
+    return [{**row, "t_ns": row["t_ns"] + later, "run": "run-2"} for row in rows]
+
+
+def test_a_second_start_is_judged_against_its_own_first_step():
+    captures = [event("capture", -900, dur_ns=800 * MS, size=8, artifact="decode/8")]
+    captures += [event("capture", -100, size=4, artifact="decode/4")]  # its time is not told
+    once = [run(max_num_seqs=32), *captures, *healthy(200)]
+    found = report([*once, *restarted(once, 3_600_000)])
+    assert found.verdict.case is None
+    assert case(found, "compile").ms_per_step == 0
+    assert found.metrics.capture_seconds == pytest.approx(1.6)
+    assert any("2 engine starts" in note for note in found.notes)
+
+
+def test_work_without_a_time_is_not_identifiable_and_never_long():
+    found = report([run(), *healthy(50), event("capture", 20, size=2), *healthy(200, 600)])
+    assert case(found, "compile").ms_per_step is None
+    assert found.verdict.case is None
+
+
+def test_compile_in_a_sampled_source_has_a_share_but_no_cost_a_step():
+    rows = [run(sampled=True, sample_every=40), replay(8, 0)]
+    rows += [event("compile", 5, dur_ns=3000 * MS), *healthy(200, 3010)]
+    found = report(rows)
+    assert case(found, "compile").ms_per_step is None
+    assert case(found, "compile").share == pytest.approx(0.6, abs=0.02)
+    assert any("shows only some steps" in text for text in found.not_identifiable)
+
+
+def test_replays_of_unknown_requested_size_have_no_price():
+    rows = [{**row, "requested": None, "outcome": "padded"} for row in healthy(200)]
+    found = report([run(), *rows])
+    assert case(found, "padding").ms_per_step is None
+    assert found.metrics.padding_ratio is None
+
+
+def test_sizes_that_make_no_sense_give_no_rates_beyond_the_possible():
+    rows = [step(-3, 16, i) for i in range(20)] + [step(9, 8, 50 + i) for i in range(20)]
+    found = report([run(), *healthy(20), *rows])
+    assert found.metrics.padding_ratio == 0
+    assert found.metrics.waste == 0
+
+
+def test_eager_that_is_faster_is_left_eager():
+    rows = [run(), *healthy(200)]
+    rows += [step(48, None, 3000 + 9 * i, dur_ns=8 * MS, reason="over_max") for i in range(100)]
+    found = report(rows)
+    assert case(found, "fallback").ms_per_step < 0
+    assert case(found, "fallback").advice == [
+        "Leave these sizes eager: eager was faster than replay would have been."
+    ]
+    assert found.recommendation is None
+    assert found.verdict.case is None
+
+
+def test_a_price_beyond_the_largest_bucket_says_so():
+    rows = [run(), *healthy(200)]
+    rows += [step(48, None, 3000 + 30 * i, dur_ns=30 * MS, reason="over_max") for i in range(50)]
+    told = " ".join(case(report(rows), "fallback").evidence)
+    assert "extended beyond the largest bucket timed (32)" in told
+
+
+def test_a_handful_of_steps_is_too_little_to_judge_by():
+    found = report([run(), *[step(9, 16, i) for i in range(5)]])
+    assert found.verdict.case is None
+    assert found.verdict.sentence.startswith("No verdict: 5 steps")
+
+
 def test_only_captures_says_that_no_step_is_there():
     found = report([event("capture", size=8, artifact="decode/8", dur_ns=90 * MS)])
     assert found.steps == 0
@@ -183,8 +253,8 @@ def test_replays_of_unknown_bucket_are_not_guessed():
 
 
 def test_fallback_counts_replays_of_unknown_bucket_as_served():
-    rows = [step(32, None, i, outcome=None, mode="full", artifact=None) for i in range(2)]
-    found = report([*rows, step(33, None, 5, reason="unknown")])
+    rows = [step(32, None, i, outcome=None, mode="full", artifact=None) for i in range(20)]
+    found = report([*rows, *[step(33, None, 30 + i, reason="unknown") for i in range(10)]])
     assert found.metrics.fallback_rate == pytest.approx(1 / 3)
     assert found.verdict.case == "fallback"
 

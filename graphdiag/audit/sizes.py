@@ -6,7 +6,8 @@ import polars as pl
 
 from graphdiag.evidence import Evidence, listed, step_count
 from graphdiag.findings import AuditFinding, Severity
-from graphdiag.wording import percent
+from graphdiag.metrics import ELIGIBLE
+from graphdiag.wording import count, percent
 
 
 def ceiling(evidence: Evidence) -> list[AuditFinding]:
@@ -30,14 +31,15 @@ def ceiling(evidence: Evidence) -> list[AuditFinding]:
             f"of {may}: every batch between runs eager. None did in this trace."
         )
     else:
-        share = steps / max(1, step_count(evidence.on_axis))
+        served = step_count(evidence.on_axis.filter(pl.col("outcome").is_in(ELIGIBLE)))
         happened = (
-            f"{steps:,} steps ({percent(share)}) asked for more than the largest captured size of "
-            f"{top} {unit}, up to {seen}, and ran eager"
+            f"{steps:,} of {count(served, 'step')} ({percent(steps / served)}) asked for more than "
+            f"the largest captured size of {top} {unit}, up to {seen}, and ran eager"
         )
-        if short or may is None:
+        decode = step_count(above.filter(pl.col("phase").is_in(["decode", "verify"])))
+        if short or may is None or decode:
             severity = "error"
-            allowed = f"; the scheduler may run decode batches of {may}" if may else ""
+            allowed = f"; the scheduler may run decode batches of {may}" if short else ""
             sentence = f"{happened}{allowed}."
         else:
             severity = "info"

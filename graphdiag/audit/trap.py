@@ -43,19 +43,20 @@ class _Timeline:
 
 
 def fallback_trap(evidence: Evidence) -> list[AuditFinding]:
-    """Find fallback that outlives the burst that started it, in each phase with a replay curve."""
+    """Find fallback that outlives the burst that started it, in each run and phase with a curve."""
     if not evidence.captured:
         return []
     findings = []
-    for phase, curve in evidence.costs.curves.items():
-        finding = _trap_in(evidence, phase, curve)
-        if finding is not None:
-            findings.append(finding)
+    for run in evidence.summary.timeline["run"].unique(maintain_order=True):
+        for phase, curve in evidence.costs.curves.items():
+            finding = _trap_in(evidence, run, phase, curve)
+            if finding is not None:
+                findings.append(finding)
     return findings
 
 
-def _trap_in(evidence: Evidence, phase: str, curve: Curve) -> AuditFinding | None:
-    time = _timeline(evidence, phase)
+def _trap_in(evidence: Evidence, run: str | None, phase: str, curve: Curve) -> AuditFinding | None:
+    time = _timeline(evidence, run, phase)
     top = evidence.captured[-1]
     eager = (time.eager_share >= _MOSTLY) & (time.level > top)
     first, last = _longest_run(eager)
@@ -76,7 +77,7 @@ def _trap_in(evidence: Evidence, phase: str, curve: Curve) -> AuditFinding | Non
     if held_s <= 0:
         return None
     onset = datetime.fromtimestamp(int(time.start_ns[first]) / 1e9, tz=timezone.utc)
-    needed = int(np.ceil(time.level[first:last].max()))
+    needed = _largest_fallback(evidence, run, phase)
     where = "to the end of the trace" if last == len(eager) else "before it ended"
     sentence = (
         f"Fallback trap: at {onset:%H:%M:%S} UTC a burst lifted the batch above the largest "
@@ -99,16 +100,22 @@ def _trap_in(evidence: Evidence, phase: str, curve: Curve) -> AuditFinding | Non
     return AuditFinding(kind="fallback_trap", severity="error", sentence=sentence, data=data)
 
 
-def _timeline(evidence: Evidence, phase: str) -> _Timeline:
+def _of(run: str | None, phase: str) -> pl.Expr:
+    same_phase = pl.col("phase").fill_null("unknown") == phase
+    return is_real() & is_target() & pl.col("run").eq_missing(pl.lit(run)) & same_phase
+
+
+def _largest_fallback(evidence: Evidence, run: str | None, phase: str) -> int:
+    eager = evidence.summary.groups.filter(_of(run, phase) & (pl.col("outcome") == "fallback"))
+    largest = eager["requested"].max()
+    return largest if isinstance(largest, int) else 0
+
+
+def _timeline(evidence: Evidence, run: str | None, phase: str) -> _Timeline:
     summary = evidence.summary
     eager = pl.when(pl.col("outcome") == "fallback").then(pl.col("weight")).otherwise(0)
     table = (
-        summary.timeline.filter(
-            is_real()
-            & is_target()
-            & (pl.col("phase").fill_null("unknown") == phase)
-            & pl.col("outcome").is_in(ELIGIBLE)
-        )
+        summary.timeline.filter(_of(run, phase) & pl.col("outcome").is_in(ELIGIBLE))
         .group_by("bin")
         .agg(
             (eager.sum() / pl.col("weight").sum()).alias("eager_share"),

@@ -42,10 +42,7 @@ class Histogram:
 def histogram(summary: Summary, config: dict[str, Any]) -> Histogram:
     """Return the histogram of the target's real steps that a bucket serves or could serve."""
     rows = summary.groups.filter(
-        is_real()
-        & is_target()
-        & pl.col("outcome").is_in(ELIGIBLE)
-        & pl.col("requested").is_not_null()
+        is_real() & is_target() & pl.col("outcome").is_in(ELIGIBLE) & (pl.col("requested") > 0)
     )
     axis = _axis(rows, config)
     if axis is not None:

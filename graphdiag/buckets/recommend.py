@@ -52,9 +52,15 @@ def fit(traffic: Histogram, buckets: Ints) -> Fit:
 
 
 def recommend(
-    traffic: Histogram, config: dict[str, Any], trapped_up_to: int | None = None
+    traffic: Histogram,
+    config: dict[str, Any],
+    trapped_up_to: int | None = None,
+    leave_large_eager: bool = False,
 ) -> Recommendation | None:
     """Return the sizes to add to ``traffic.captured``; None where none is worth a graph.
+
+    ``leave_large_eager`` says that eager steps were measured to be faster than replay would be, so
+    that none above the largest bucket needs a bucket.
 
     ``trapped_up_to`` is the size that would have kept the engine out of a fallback trap: it is
     added first, and the sizes between it and the largest bucket get no bucket of their own and
@@ -65,8 +71,9 @@ def recommend(
     buckets = traffic.captured
     added: list[int] = []
     limit = positive_int(config, "token_budget") if traffic.axis == "tokens" else None
-    if trapped_up_to is not None:
+    if trapped_up_to is not None or leave_large_eager:
         limit = int(buckets[-1])
+    if trapped_up_to is not None:
         added.append(trapped_up_to)
         buckets = np.union1d(buckets, [trapped_up_to])
     while len(added) < MAX_ADDED:
@@ -86,8 +93,8 @@ def recommend(
         buckets=sizes,
         why=_why(now, then, sorted(added), int(lasting.counts.sum()), trapped_up_to),
         flags=flags(sizes, config),
-        padding_ratio=then.padding_ratio,
-        fallback_rate=then.fallback_rate,
+        padding_ratio=then.padding_ratio if trapped_up_to is None else None,
+        fallback_rate=then.fallback_rate if trapped_up_to is None else None,
     )
 
 

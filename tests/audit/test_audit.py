@@ -30,7 +30,7 @@ class TestCeiling:
             "largest_batch_seen": 40,
             "steps_above": 4,
         }
-        assert "4 steps (40.0 %)" in finding.sentence
+        assert "4 of 10 steps (40.0 %)" in finding.sentence
 
     def test_a_batch_that_may_come_is_a_warning(self):
         rows = [run(axis="requests", capture_sizes=[32], max_num_seqs=64), step(20, 32)]

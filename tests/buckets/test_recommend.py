@@ -96,7 +96,13 @@ def test_a_trap_gets_the_size_that_ends_it_and_the_trapped_sizes_none():
     assert advice.add == [9, 20, 75]
     assert "lets a batch of 75 replay, which ends the fallback trap" in advice.why
     assert "over the 600 steps seen outside it" in advice.why
-    assert advice.fallback_rate == 0
+    assert advice.fallback_rate is None  # out of the trap the traffic will be another
+
+
+def test_sizes_that_are_faster_eager_get_no_bucket():
+    counts = {9: 500, 66: 400}
+    advice = recommend(traffic(counts, [8, 16, 32]), {}, leave_large_eager=True)
+    assert advice.add == [9]
 
 
 def test_a_perfect_set_needs_nothing():
