@@ -19,6 +19,10 @@ COMMANDS = {
     "report": "report",
     "check": "check",
     "import": "import_trace",
+    "record": "record",
+    "attach": "attach",
+    "detach": "detach",
+    "status": "status",
     "pack": "pack",
     "schema": "schema",
 }

@@ -13,6 +13,8 @@ from graphdiag.attaching import Answer
 from graphdiag.reporters.format import clean
 from graphdiag.wording import count, size_in_bytes
 
+_NOTHING_TO_HOOK = "no hooks, as it runs no model so far"
+
 
 def attached_line(answer: Answer) -> str:
     """Return one line on a process that was attached to."""
@@ -46,11 +48,10 @@ def status_lines(answer: Answer) -> Iterator[str]:
     yield f"  {_rows(told)}"
     for name, hooks in _collectors(told):
         on = _list(hooks, "on")
-        yield (
-            f"  {clean(name)}: {count(len(on), 'hook')} on"
-            if hooks.get("installed")
-            else (f"  {clean(name)}: not switched on ({clean(str(hooks.get('error')))})")
-        )
+        state = f"{count(len(on), 'hook')} on" if on else _NOTHING_TO_HOOK
+        if not hooks.get("installed"):
+            state = f"not switched on ({clean(str(hooks.get('error')))})"
+        yield f"  {clean(name)}: {state}"
         for word in ("off", "missing"):
             for hook, why in _mapping(hooks, word).items():
                 yield f"    {word}: {clean(hook)} ({clean(str(why))})"
@@ -73,7 +74,7 @@ def _name(answer: Answer) -> str:
 def _rows(told: Mapping[str, Any]) -> str:
     rows, dropped, size = (told.get(name) for name in ("rows", "dropped", "bytes"))
     if not (isinstance(rows, int) and isinstance(dropped, int) and isinstance(size, int)):
-        return "nothing recorded yet"
+        return "nothing recorded"
     error = told.get("last_error")
     why = f" ({clean(str(error))})" if error else ""
     return f"{count(rows, 'row')}, {count(dropped)} dropped{why}, {size_in_bytes(size)}"
@@ -87,6 +88,8 @@ def _hooks(told: Mapping[str, Any]) -> str:
         missing += len(_mapping(hooks, "missing"))
         if hooks.get("error"):
             problems += f"; {clean(name)}: {clean(str(hooks['error']))}"
+    if not on and not missing:
+        return _NOTHING_TO_HOOK + problems
     return f"{count(on, 'hook')} on, {count(missing)} missing{problems}"
 
 
