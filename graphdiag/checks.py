@@ -12,6 +12,8 @@ if TYPE_CHECKING:  # the command's --help reads LIMITS and must not pay for msgs
     from graphdiag.findings import Metrics, Report
 
 Unit = Literal["share", "ratio", "s", "rows"]
+Gap = Literal["dropped", "no_work", "undated", "no_phase"]
+"""Why a limit cannot be held though its metric has a value: see :func:`gap`."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ LIMITS = (
     Limit(
         "max-dropped",
         "dropped_rows",
-        "dropped rows",
+        "dropped-row count",
         "rows",
         "Most rows that may be missing because recording fell behind.",
         by_phase=False,
@@ -106,7 +108,8 @@ class Result:
 
     ``scope`` is the phase or period it was held against, or null for the whole trace;
     ``metrics`` are that scope's, null where the trace has no such steps; ``value`` is null
-    where the metric is not identifiable, and then the limit does not hold.
+    where the metric is not identifiable, and then the limit does not hold; ``gap`` is why,
+    where the metrics alone do not show it.
     """
 
     limit: Limit
@@ -114,6 +117,7 @@ class Result:
     scope: str | None
     metrics: Metrics | None
     value: float | None
+    gap: Gap | None = None
 
     @property
     def holds(self) -> bool:
@@ -147,9 +151,50 @@ def hold(
             scope, metrics = phase, report.phases.get(phase)
         elif period and limit.by_period:
             scope, metrics = period, report.periods.get(period)
-        value = None if metrics is None else getattr(metrics, limit.metric)
-        results.append(Result(limit, bounds[limit.metric], scope, metrics, value))
+        why = gap(report, limit, scope)
+        value = None if metrics is None or why else getattr(metrics, limit.metric)
+        results.append(Result(limit, bounds[limit.metric], scope, metrics, value, why))
     return results
+
+
+def gap(report: Report, limit: Limit, scope: str | None) -> Gap | None:
+    """Return why the source cannot tell whether ``limit`` holds in ``scope``; None where it can.
+
+    ``"dropped"``: it was imported, and says nothing of rows that its recording lost. ``"no_work"``:
+    no compilation or capture is on record, which is not the same as none having happened.
+    ``"undated"``: some are, and when they ran is not. ``"no_phase"``: the phase of some steps that
+    count is unknown, and may be the one asked for.
+    """
+    if limit.unit == "rows":
+        return "dropped" if is_imported(report) else None
+    if limit.unit == "s":
+        if nothing_made(report.metrics):
+            return "no_work"
+        return "undated" if scope in report.periods and _undated(report, limit) else None
+    unknown = report.phases.get("unknown")
+    if scope is None or scope in report.periods or unknown is None or not unknown.eligible_steps:
+        return None
+    # Rates over replayed steps are known where all that have no phase fell back.
+    over_replays = limit.metric in ("padding_ratio", "waste") and unknown.fallback_rate == 1
+    return None if over_replays else "no_phase"
+
+
+def is_imported(report: Report) -> bool:
+    """Say whether the report is of an imported source, not of a recording of graphdiag's own."""
+    return bool(report.engine.get("importer"))
+
+
+def nothing_made(metrics: Metrics) -> bool:
+    """Say whether no compilation and no capture is on record."""
+    counts = metrics.compile_count or metrics.capture_count
+    return not (counts or metrics.compile_seconds or metrics.capture_seconds)
+
+
+def _undated(report: Report, limit: Limit) -> bool:
+    count = limit.metric.replace("seconds", "count")
+    dated = sum(getattr(metrics, count) for metrics in report.periods.values())
+    whole: int = getattr(report.metrics, count)
+    return bool(dated < whole)
 
 
 def parse_bound(text: str, unit: Unit) -> float:

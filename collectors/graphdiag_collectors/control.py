@@ -99,6 +99,10 @@ def offer(name: str, install: Install, uninstall: Callable[[], None]) -> None:
                 _offers[name] = offered = _Offer(install, uninstall)
                 if os.environ.get(TRACE_VARIABLE):
                     offered.install()
+                    if offered.error is not None:
+                        print(
+                            f"graphdiag: {name} is not recorded ({offered.error})", file=sys.stderr
+                        )
         if os.environ.get(ATTACH_VARIABLE) != "0":
             listen()
     except Exception as error:

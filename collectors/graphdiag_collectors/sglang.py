@@ -2,21 +2,19 @@
 
 From 0.5.11 on SGLang loads :func:`register` itself, as a plugin of the group
 ``sglang.srt.plugins``, in every process it starts; before that
-:mod:`graphdiag_collectors.sglang_site` does. It does nothing unless ``GRAPHDIAG_TRACE`` is set,
-imports nothing of SGLang or torch, and patches classes as the engine imports their modules. What
-each hook sees is in ``docs/sglang.md``.
+:mod:`graphdiag_collectors.sglang_site` does. It patches nothing unless ``GRAPHDIAG_TRACE`` is set
+or somebody attaches, imports nothing of SGLang or torch, and patches classes as the engine imports
+their modules. What each hook sees is in ``docs/sglang.md``.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from types import ModuleType
 
-from graphdiag_collectors import session, sglang_site
+from graphdiag_collectors import control, session, sglang_site
 from graphdiag_collectors.guard import Hooks
-from graphdiag_collectors.recorder import TRACE_VARIABLE
 from graphdiag_collectors.sglang_captures import patch_backend_class, patch_capture
 from graphdiag_collectors.sglang_dedup import patch_registry
 from graphdiag_collectors.sglang_forward import patch_model_runner
@@ -37,21 +35,21 @@ _PATCHES = {
 
 
 def register() -> None:
-    """Patch SGLang as it is imported, if ``GRAPHDIAG_TRACE`` says that a trace is wanted.
+    """Offer to record SGLang: at once if ``GRAPHDIAG_TRACE`` is set, else when somebody attaches.
 
     The entry point of the plugin group ``sglang.srt.plugins``. Never raises; a second call does
     nothing.
     """
     try:
-        if os.environ.get(TRACE_VARIABLE):
-            install()
+        control.offer("sglang", install, uninstall)
     except Exception as error:
         print(f"graphdiag: SGLang is not recorded ({error})", file=sys.stderr)
 
 
-def install() -> None:
+def install() -> Hooks:
     """Patch SGLang whether or not a trace is wanted yet, as for attaching to a running engine."""
     sglang_site.watch()
+    return HOOKS
 
 
 def uninstall() -> None:

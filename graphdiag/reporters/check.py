@@ -18,12 +18,12 @@ def broken_lines(report: Report, results: Sequence[Result]) -> list[str]:
 def held_line(report: Report, results: Sequence[Result]) -> str:
     """Return one sentence that names every limit, all of which hold."""
     parts = [
-        f"{result.limit.title} {_value(result)} ({'at least' if result.limit.lowest else 'at most'}"
-        f" {_bound(result)})"
+        f"{result.limit.title} {_value(result)}{_over(report, result)} "
+        f"({'at least' if result.limit.lowest else 'at most'} {_bound(result)})"
         for result in results
     ]
     which = "the limit holds" if len(results) == 1 else f"all {len(results)} limits hold"
-    return f"{which} over {fmt.steps(report)}: {', '.join(parts)}"
+    return f"{which}: {', '.join(parts)}"
 
 
 def _broken(report: Report, result: Result) -> str:
@@ -69,20 +69,25 @@ def _over(report: Report, result: Result) -> str:
     scope = f"{result.scope} " if result.scope else ""
     sampled = "sampled " if report.sampled else ""
     if metric in ("fallback_rate", "exact_hit_rate"):
-        return f" of {wording.count(metrics.eligible_steps, f'{sampled}{scope}step')}"
+        steps = wording.count(metrics.eligible_steps, f"{sampled}{scope}step")
+        return f" of {steps} that graphs should have served"
     if metric in ("padding_ratio", "waste"):
         rows = "requested" if metric == "padding_ratio" else "executed"
-        return f" of the rows {rows} in {sampled}{scope}steps"
+        return f" of the rows {rows} in {sampled}replayed {scope}steps"
     noun = "compile" if metric == "compile_seconds" else "capture"
     number = metrics.compile_count if noun == "compile" else metrics.capture_count
     return f" in {wording.count(number, f'{scope}{noun}')}"
 
 
 def _why_unknown(report: Report, result: Result) -> str:
+    if result.gap is not None:
+        return _gap(report, result)
     if result.scope and (result.metrics is None or not result.metrics.steps):
-        scopes = {**report.phases, **report.periods}
-        known = [name for name, metrics in scopes.items() if metrics.steps]
-        return f"the trace has no {result.scope} steps (it has: {', '.join(known) or 'none'})"
+        kind = "periods" if result.scope in report.periods else "phases"
+        scopes = report.periods if kind == "periods" else report.phases
+        known = [fmt.name(name) for name, metrics in scopes.items() if metrics.steps]
+        told = ", ".join(known) or "none"
+        return f"the trace has no {result.scope} steps ({kind} with steps: {told})"
     if not (result.metrics and result.metrics.steps):
         return "the trace has no steps"
     if not result.metrics.eligible_steps:
@@ -90,3 +95,20 @@ def _why_unknown(report: Report, result: Result) -> str:
     if result.limit.metric in ("padding_ratio", "waste"):
         return "no step replayed a graph whose bucket is known"
     return "the source does not tell"
+
+
+def _gap(report: Report, result: Result) -> str:
+    """Return why the source cannot tell, though it has a figure."""
+    if result.gap == "dropped":
+        return "an imported source does not say whether its recording lost rows"
+    if result.gap == "no_work":
+        return "no compilation or capture is on record"
+    if result.gap == "undated":
+        noun = "compilations" if result.limit.metric == "compile_seconds" else "captures"
+        return f"when some {noun} ran is not on record"
+    unknown = report.phases["unknown"].eligible_steps
+    of = wording.count(report.metrics.eligible_steps, "step")
+    return (
+        f"{unknown:,} of the {of} that graphs should have served are of unknown phase in this "
+        "source; hold the whole trace, without --phase"
+    )

@@ -6,25 +6,31 @@ vouches for, so every one passes through :func:`clean` before it is shown.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
-from graphdiag.findings import CASES, AuditFinding, Case, CaseName, Recommendation, Report
+from graphdiag.checks import nothing_made
+from graphdiag.findings import CASES, AuditFinding, Case, CaseName, Report
 from graphdiag.wording import MISSING, count, duration, figure, measure, percent
 
 NAME_CHARS = 48
 SENTENCE_CHARS = 1200
 
 CASE_TITLES: dict[CaseName, str] = {
-    "compile": "compilation time appears in the measurement",
-    "shapes": "shapes are recompiling or missing graph buckets",
-    "fallback": "execution falls back to eager mode",
-    "padding": "padding or memory outweighs the launch savings",
+    "compile": "compilation time in the measurement",
+    "shapes": "shapes recompiling or missing buckets",
+    "fallback": "fallback to eager",
+    "padding": "padding and graph memory",
 }
+"""What each case is about; whether it does harm is the verdict's to say."""
 
 _TOUCHED = {"padding": "executed rows", "compile": "the time measured"}
 
-ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM"}
+NONE_MADE = "compilations and captures: none on record"
+
+_DAMAGE = re.compile(r"not whole|cut short|cannot be read|damaged|are missing")
+"""What a note says of a source that was not read whole, or that lost rows."""
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -42,11 +48,16 @@ def clean(text: str, limit: int = SENTENCE_CHARS) -> str:
     return f"{shown}... ({cut:,} more characters)" if cut > 0 else shown
 
 
+def clipped(text: str, limit: int = NAME_CHARS) -> str:
+    """Return ``text`` for a cell or a list: as :func:`clean`, its end cut off with an ellipsis."""
+    return clean(text if len(text) <= limit else f"{text[: limit - 1]}…", limit)
+
+
 def name(text: str) -> str:
     """Return an identifier short enough for a table cell: its start and its end."""
     if len(text) > NAME_CHARS:
         head = NAME_CHARS * 2 // 3
-        text = f"{text[:head]}...{text[head + 3 - NAME_CHARS :]}"
+        text = f"{text[:head]}…{text[head + 1 - NAME_CHARS :]}"
     return clean(text, NAME_CHARS)
 
 
@@ -73,13 +84,17 @@ def own_metric(case: CaseName, report: Report) -> str:
     """
     whole, steady = report.metrics, report.periods.get("steady")
     if case == "compile":
+        if nothing_made(whole):
+            return NONE_MADE
         return (
             f"{count(whole.compile_count, 'compile')} ({measure(whole.compile_seconds, 's')}) and "
             f"{count(whole.capture_count, 'capture')} ({measure(whole.capture_seconds, 's')}) "
             "in the whole trace"
         )
     metrics, period = (steady, "steady ") if steady and steady.eligible_steps else (whole, "")
-    over = f"of the {count(metrics.eligible_steps, f'{period}step')} that graphs should have served"
+    number = metrics.eligible_steps
+    which = f"the one {period}step" if number == 1 else f"the {count(number, f'{period}step')}"
+    over = f"of {which} that graphs should have served"
     if case == "padding":
         if metrics.padding_ratio is None:
             return f"padding ratio {MISSING}: no {period}step replayed a bucket that is known"
@@ -117,19 +132,21 @@ def is_quiet(case: Case) -> bool:
     return not (case.advice or case.ms_per_step or case.share)
 
 
+def is_unknown(metric: str) -> bool:
+    """Say whether a case's metric, as :func:`own_metric` words it, tells nothing of the case."""
+    return f" {MISSING}: " in metric or metric == NONE_MADE
+
+
 def quiet_line(case: Case, report: Report) -> str:
     """Return the one line for a case with nothing to mend, or that cannot be judged."""
     metric = own_metric(case.case, report)
-    return metric if f" {MISSING}: " in metric else f"nothing charged to it; {metric}"
+    return metric if is_unknown(metric) else f"nothing charged to it; {metric}"
 
 
-def advice(report: Report) -> list[tuple[str, str]]:
-    """Return (cases, advice) pairs, worst case first; what several cases advise comes once."""
-    cases: dict[str, list[str]] = {}
-    for case in report.cases:
-        for sentence in case.advice:
-            cases.setdefault(clean(sentence), []).append(case.case)
-    return [(", ".join(names), sentence) for sentence, names in cases.items()]
+def notes(report: Report) -> tuple[list[str], list[str]]:
+    """Return the notes that the verdict hangs on, of what was not read whole, and the others."""
+    damage = [note for note in report.notes if _DAMAGE.search(note)]
+    return damage, [note for note in report.notes if note not in damage]
 
 
 def worst_first(audit: Sequence[AuditFinding]) -> list[AuditFinding]:
@@ -145,9 +162,7 @@ def steps(report: Report) -> str:
 def subject(report: Report) -> str:
     """Return what the report is about: engine, steps and the time they cover."""
     engine = " ".join(
-        clean(str(report.engine[key]), NAME_CHARS)
-        for key in ("name", "version")
-        if report.engine.get(key)
+        clipped(str(report.engine[key])) for key in ("name", "version") if report.engine.get(key)
     )
     parts = [engine or f"engine {MISSING}", steps(report)]
     if report.window is not None:
@@ -164,26 +179,8 @@ def configuration(report: Report) -> list[tuple[str, str]]:
             continue
         if isinstance(value, list | tuple):
             value = ", ".join(map(str, value)) or "none"
-        pairs.append((clean(str(key), NAME_CHARS), clean(str(value), 300)))
+        pairs.append((clipped(str(key)), clipped(str(value), 300)))
     return pairs
-
-
-def flags(recommendation: Recommendation, engine: object) -> list[tuple[str, str]]:
-    """Return (engine, flag) pairs: the trace's own engine where it is known, else all."""
-    known = {str(engine): recommendation.flags.get(str(engine))}
-    chosen = known if known[str(engine)] else recommendation.flags
-    return [
-        (ENGINE_NAMES.get(key, clean(key)), clean(flag, 20_000))
-        for key, flag in chosen.items()
-        if flag
-    ]
-
-
-def change(recommendation: Recommendation) -> str:
-    """Return why the recommended sizes are better, or at least how they differ."""
-    add, drop = numbers(recommendation.add), numbers(recommendation.drop)
-    told = clean(recommendation.why) or (f"Add {add}." if add else "")
-    return f"{told} {f'Drop {drop}.' if drop else ''}".strip() or "Keep the sizes as they are."
 
 
 def _ms(value: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,9 +20,24 @@ SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 def render(report: Report) -> str:
     """Return the report as indented JSON, keys in :class:`Report`'s order.
 
-    A float that is no number becomes null, which means "not identifiable".
+    A float that is no number becomes null, which means "not identifiable", and half a surrogate
+    pair, which no UTF-8 can hold, the replacement character.
     """
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"
+    try:
+        encoded = msgspec.json.encode(report)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(report)))
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(each) for key, each in value.items()}
+    return value
 
 
 def schema() -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from graphdiag.findings import Recommendation, Report
+from graphdiag import wording
+from graphdiag.findings import Report
 from graphdiag.reporters import format as fmt
+from graphdiag.reporters.advice import Sizes, advice
+from graphdiag.reporters.advice import sizes as recommended
 from graphdiag.reporters.tables import Sheet, sheets
 
 _SPECIAL = re.compile(r"[\\`*\[\]<>|~&$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
@@ -51,13 +54,16 @@ def block(text: str) -> list[str]:
 def _lines(report: Report) -> Iterator[str]:
     yield from ("### graphdiag report", "", f"**Verdict:** {escape(report.verdict.sentence)}", "")
     yield f"Source: {code(fmt.clean(report.source, 300))}; {escape(fmt.subject(report))}."
+    damage, other_notes = fmt.notes(report)
+    for note in damage:
+        yield from ("", f"**Note**: {escape(note)}")
     if report.engine.get("simulated"):
         yield from ("", f"**Simulated**: {escape(str(report.engine['simulated']))}")
     yield from _cases(report)
     yield from _what_to_do(report)
     yield from _audit(report)
     yield from _list("Not identifiable from this source", report.not_identifiable)
-    yield from _list("Notes", report.notes)
+    yield from _list("Notes", other_notes)
     yield from _details(report)
 
 
@@ -66,10 +72,12 @@ def _cases(report: Report) -> Iterator[str]:
         return
     yield from ("", "| case | its metric | price |", "|---|---|---|")
     for case in report.cases:
-        metric = escape(fmt.own_metric(case.case, report))
-        price = "nothing charged to it" if fmt.is_quiet(case) else escape(fmt.price(case))
+        metric = fmt.own_metric(case.case, report)
+        price = escape(fmt.price(case))
+        if fmt.is_quiet(case):
+            price = wording.MISSING if fmt.is_unknown(metric) else "nothing charged to it"
         title = f"{fmt.case_number(case.case)} {case.case}"
-        yield f"| {title} | {metric} | {price} |"
+        yield f"| {title} | {escape(metric)} | {price} |"
     if any(case.evidence for case in report.cases):
         yield from ("", "#### Evidence", "")
         for case in report.cases:
@@ -77,18 +85,20 @@ def _cases(report: Report) -> Iterator[str]:
 
 
 def _what_to_do(report: Report) -> Iterator[str]:
-    advice = fmt.advice(report)
-    if not advice and report.recommendation is None:
+    told, sizes = advice(report), recommended(report)
+    if not told and sizes is None:
         return
     yield from ("", "#### What to do", "")
-    yield from (f"- **{cases}**: {escape(item)}" for cases, item in advice)
-    if report.recommendation is not None:
-        yield from _recommendation(report.recommendation, report.engine.get("name"))
+    yield from (f"- **{cases}**: {escape(item)}" for cases, item in told)
+    if sizes is not None:
+        yield from _sizes(sizes)
 
 
-def _recommendation(plan: Recommendation, engine: object) -> Iterator[str]:
-    yield f"- **sizes**: {escape(fmt.change(plan))}"
-    for name, flag in fmt.flags(plan, engine):
+def _sizes(sizes: Sizes) -> Iterator[str]:
+    yield f"- **sizes**: {escape(sizes.sentence)}"
+    if sizes.listed:
+        yield f"- **captured sizes**: {sizes.listed}"
+    for name, flag in sizes.pasted:
         yield from ("", f"Paste for {name}:", "", *block(flag))
 
 

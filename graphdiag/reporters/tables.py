@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from graphdiag import wording
+from graphdiag.checks import is_imported, nothing_made
 from graphdiag.findings import Gpu, Metrics, Report, SizeRow
 from graphdiag.reporters import format as fmt
 
@@ -129,7 +130,7 @@ def _times(report: Report) -> Sheet:
     rows = [
         (
             scope,
-            wording.count(metrics.steps),
+            wording.count(metrics.timed_steps),
             _figure(metrics.step_ms_mean),
             _figure(metrics.step_ms_p50),
             _figure(metrics.step_ms_p99),
@@ -137,8 +138,8 @@ def _times(report: Report) -> Sheet:
         for scope, metrics in _scopes(report)
         if metrics.steps
     ]
-    note = ("p50, p99: read off a histogram, to within 5 %.",)
-    return Sheet("Step time in ms", ("", "steps", "mean", "p50", "p99"), rows, 1, note)
+    note = ("timed: steps that have a time. p50, p99: read off a histogram, to within 5 %.",)
+    return Sheet("Step time in ms", ("", "timed", "mean", "p50", "p99"), rows, 1, note)
 
 
 def _artifact_costs(report: Report) -> Sheet:
@@ -146,10 +147,16 @@ def _artifact_costs(report: Report) -> Sheet:
     rows = [
         (
             fmt.name(scope),
-            wording.count(metrics.compile_count),
-            wording.figure(metrics.compile_seconds),
-            wording.count(metrics.capture_count),
-            wording.figure(metrics.capture_seconds),
+            *(
+                [NA] * 4  # graph memory alone is on record
+                if nothing_made(metrics)
+                else [
+                    wording.count(metrics.compile_count),
+                    wording.figure(metrics.compile_seconds),
+                    wording.count(metrics.capture_count),
+                    wording.figure(metrics.capture_seconds),
+                ]
+            ),
         )
         for scope, metrics in scopes
         if metrics.compile_count
@@ -159,6 +166,9 @@ def _artifact_costs(report: Report) -> Sheet:
         or (metrics is report.metrics and (metrics.graph_bytes or metrics.dropped_rows))
     ]
     metrics = report.metrics
+    dropped = f"; {wording.count(metrics.dropped_rows, 'row')} dropped while recording"
+    if is_imported(report) and not metrics.dropped_rows:
+        dropped = ""  # an import does not tell
     return Sheet(
         "Compile and capture",
         ("", "compiles", "compile s", "captures", "capture s"),
@@ -166,8 +176,7 @@ def _artifact_costs(report: Report) -> Sheet:
         1,
         (
             f"Device memory of the graphs: {wording.size_in_bytes(metrics.graph_bytes)}; "
-            f"{wording.count(metrics.unique_artifacts, 'unique artifact')}; "
-            f"{wording.count(metrics.dropped_rows, 'row')} dropped while recording.",
+            f"{wording.count(metrics.unique_artifacts, 'unique artifact')}{dropped}.",
         ),
     )
 
@@ -225,6 +234,7 @@ def _artifacts(report: Report) -> Sheet:
             NA if artifact.size is None else wording.count(artifact.size),
             wording.count(artifact.served),
             _figure(artifact.capture_ms),
+            _figure(artifact.compile_ms),
             wording.size_in_bytes(artifact.pool_bytes, NA),
         )
         for artifact in shown
@@ -237,7 +247,7 @@ def _artifacts(report: Report) -> Sheet:
         notes.append(f"Captured and never replayed: {unused:,}.")
     return Sheet(
         "Artifacts that served the most steps",
-        ("artifact", "kind", "size", "served", "capture ms", "pool"),
+        ("artifact", "kind", "size", "served", "capture ms", "compile ms", "pool"),
         rows,
         2,
         tuple(notes),
@@ -266,7 +276,8 @@ def _step_costs(report: Report) -> Sheet:
         1,
         (
             "Means over the steps profiled. host: without blocked, the wait in copies and syncs; "
-            "replay: host time in graph launches; busy, gap: the GPU within the step's own span.",
+            "replay: host time in graph launches; busy, gap: the GPU work that the step launched, "
+            "whenever it ran.",
         ),
     )
 

@@ -10,11 +10,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from graphdiag.findings import Case, Recommendation, Report
+from graphdiag.findings import Case, Report
 from graphdiag.reporters import format as fmt
+from graphdiag.reporters.advice import Sizes, advice
+from graphdiag.reporters.advice import sizes as recommended
 from graphdiag.reporters.tables import Sheet, sheets
 
 WIDTH = 80
+_TABLE_WIDTH = 60
+"""Columns below which a table would fold the digits of its numbers."""
 _SEVERITIES = {"error": "bold red", "warn": "yellow", "info": "dim"}
 
 
@@ -24,7 +28,7 @@ def render(report: Report, *, width: int = WIDTH, color: bool = False) -> str:
     Without ``color`` the text holds no control codes at all, and nothing is said by
     colour alone.
     """
-    return to_text(_sections(report), width=width, color=color)
+    return to_text(_sections(report, width), width=width, color=color)
 
 
 def to_text(sections: Iterable[RenderableType], *, width: int = WIDTH, color: bool = False) -> str:
@@ -45,18 +49,21 @@ def to_text(sections: Iterable[RenderableType], *, width: int = WIDTH, color: bo
     return "".join(f"{line.rstrip()}\n" for line in capture.get().rstrip().split("\n"))
 
 
-def _sections(report: Report) -> Iterator[RenderableType]:
+def _sections(report: Report, width: int) -> Iterator[RenderableType]:
     yield _verdict(report)
     yield Text(f"Source: {fmt.clean(report.source, 300)}; {fmt.subject(report)}.", "dim")
+    damage, other_notes = fmt.notes(report)
+    if damage:
+        yield bullets((Text("!", "bold yellow"), fmt.clean(note)) for note in damage)
     if report.engine.get("simulated"):
         yield Text(f"Simulated: {fmt.clean(str(report.engine['simulated']))}", "yellow")
     yield from _why(report)
     yield from _what_to_do(report)
     yield from _audit(report)
     for sheet in sheets(report):
-        yield from _sheet(sheet)
+        yield from _sheet(sheet) if width >= _TABLE_WIDTH else _rows(sheet)
     yield from _list("Not identifiable from this source", report.not_identifiable)
-    yield from _list("Notes", report.notes)
+    yield from _list("Notes", other_notes)
     yield from _configuration(report)
 
 
@@ -98,19 +105,21 @@ def _case(case: Case, report: Report) -> RenderableType:
 
 
 def _what_to_do(report: Report) -> Iterator[RenderableType]:
-    advice = fmt.advice(report)
-    if not advice and report.recommendation is None:
+    told, sizes = advice(report), recommended(report)
+    if not told and sizes is None:
         return
     yield heading("What to do")
-    for cases, sentence in advice:
+    for cases, sentence in told:
         yield bullets([(f"{cases}:", sentence)])
-    if report.recommendation is not None:
-        yield from _recommendation(report.recommendation, report.engine.get("name"))
+    if sizes is not None:
+        yield from _sizes(sizes)
 
 
-def _recommendation(plan: Recommendation, engine: object) -> Iterator[RenderableType]:
-    yield bullets([("sizes:", fmt.change(plan))])
-    for name, flag in fmt.flags(plan, engine):
+def _sizes(sizes: Sizes) -> Iterator[RenderableType]:
+    yield bullets([("sizes:", sizes.sentence)])
+    if sizes.listed:
+        yield bullets([("captured sizes:", sizes.listed)])
+    for name, flag in sizes.pasted:
         yield Padding(Text(f"Paste for {name}:"), (0, 0, 0, 2))
         yield Flag(flag)
 
@@ -153,7 +162,7 @@ def _audit(report: Report) -> Iterator[RenderableType]:
     yield bullets(
         (
             Text(finding.severity, _SEVERITIES[finding.severity]),
-            f"{fmt.clean(finding.kind, fmt.NAME_CHARS)}: "
+            f"{fmt.name(finding.kind)}: "
             f"{fmt.clean(finding.sentence, 300 if finding.severity == 'info' else 1200)}",
         )
         for finding in fmt.worst_first(report.audit)
@@ -169,6 +178,17 @@ def _sheet(sheet: Sheet) -> Iterator[RenderableType]:
     for row in sheet.rows:
         table.add_row(*map(Text, row))
     yield Padding(table, (0, 0, 0, 2))
+    if sheet.legend:
+        yield Padding(Text(sheet.legend, "dim"), (0, 0, 0, 2))
+
+
+def _rows(sheet: Sheet) -> Iterator[RenderableType]:
+    """Lay a table out row by row, for a terminal in which its numbers would be folded."""
+    yield heading(sheet.title)
+    for row in sheet.rows:
+        named = zip(sheet.headers[sheet.left :], row[sheet.left :], strict=True)
+        cells = ", ".join(f"{header} {cell}" for header, cell in named if cell)
+        yield bullets([("-", f"{' '.join(filter(None, row[: sheet.left]))}: {cells}")])
     if sheet.legend:
         yield Padding(Text(sheet.legend, "dim"), (0, 0, 0, 2))
 

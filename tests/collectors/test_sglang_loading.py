@@ -126,4 +126,4 @@ def test_register_never_raises(tree: Path) -> None:
     )
     done = run(tree, "-c", check, trace=tree / "trace.parquet")
     assert done.returncode == 0
-    assert done.stderr == "graphdiag: SGLang is not recorded (no hooks today)\n"
+    assert done.stderr == "graphdiag: sglang is not recorded (RuntimeError: no hooks today)\n"

@@ -13,8 +13,9 @@ def test_one_line_when_every_limit_holds(run: Run, diagnosed: Serve) -> None:
     code, out, err = run("check", "trace.parquet", "--max-fallback", "1%", "--min-exact-hit", "0.9")
     assert (code, err) == (0, "")
     assert out == (
-        "all 2 limits hold over 2,800 steps: fallback rate 0 % (at most 1 %), "
-        "exact-hit rate 100 % (at least 90 %)\n"
+        "all 2 limits hold: fallback rate 0 % of 2,800 steps that graphs should have served (at "
+        "most 1 %), exact-hit rate 100 % of 2,800 steps that graphs should have served (at least "
+        "90 %)\n"
     )
 
 
@@ -28,9 +29,12 @@ def test_one_line_a_broken_limit_and_exit_code_1(run: Run, diagnosed: Serve) -> 
     )
     assert code == 1
     assert out.splitlines() == [
-        "fallback rate 75.8 % of 1,076 sampled steps is over the limit of 1 %",
-        "padding ratio 14.3 % of the rows requested in sampled steps is over the limit of 10 %",
-        "exact-hit rate 0 % of 1,076 sampled steps is under the limit of 90 %",
+        "fallback rate 75.8 % of 1,076 sampled steps that graphs should have served is over the "
+        "limit of 1 %",
+        "padding ratio 14.3 % of the rows requested in sampled replayed steps is over the limit of "
+        "10 %",
+        "exact-hit rate 0 % of 1,076 sampled steps that graphs should have served is under the "
+        "limit of 90 %",
         "compile time 21.4 s in 1 compile is over the limit of 10 s",
     ]
     assert err == "graphdiag: 4 of 6 limits broken by server.log.\n"
@@ -52,7 +56,8 @@ def test_limits_of_a_phase(run: Run, diagnosed: Serve) -> None:
     code, out, _ = run("check", "x", "--max-padding", "10%", "--phase", "decode")
     assert code == 1
     assert out == (
-        "padding ratio 44.7 % of the rows requested in decode steps is over the limit of 10 %\n"
+        "padding ratio 44.7 % of the rows requested in replayed decode steps is over the limit of "
+        "10 %\n"
     )
 
 
@@ -62,7 +67,7 @@ def test_a_phase_that_the_trace_lacks_breaks_the_limit(run: Run, diagnosed: Serv
     assert code == 1
     assert out == (
         "fallback rate is not identifiable, so the limit of 5 % cannot hold: the trace has no "
-        "verify steps (it has: decode, prefill, warm, steady)\n"
+        "verify steps (phases with steps: decode, prefill)\n"
     )
 
 

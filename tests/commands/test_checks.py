@@ -13,6 +13,7 @@ from graphdiag.findings import Metrics, Report
 from graphdiag.reporters import check
 
 GOLDEN = Path(__file__).parents[1] / "reporters" / "golden"
+SERVED = " % of 12,034 steps that graphs should have served is over "
 PADDING = msgspec.json.decode((GOLDEN / "padding.json").read_bytes(), type=Report)
 
 
@@ -101,14 +102,15 @@ def test_a_limit_holds_up_to_and_including_the_bound(value: float, bound: float)
 def test_a_broken_line_never_shows_the_value_as_its_bound(value: float, bound: float) -> None:
     results = hold(_with(fallback_rate=value), {"fallback_rate": bound}, None, None)
     for line in check.broken_lines(PADDING, results):
-        shown, limit = line.removeprefix("fallback rate ").split(" % of 12,034 steps is over ")
+        shown, limit = line.removeprefix("fallback rate ").split(SERVED)
         assert shown != limit.removeprefix("the limit of ").removesuffix(" %")
 
 
 def test_a_value_close_to_its_bound_gets_more_digits() -> None:
     results = hold(_with(fallback_rate=0.0100004), {"fallback_rate": 0.01}, None, None)
     assert check.broken_lines(PADDING, results) == [
-        "fallback rate 1.00004 % of 12,034 steps is over the limit of 1 %"
+        "fallback rate 1.00004 % of 12,034 steps that graphs should have served is over the "
+        "limit of 1 %"
     ]
 
 
@@ -117,7 +119,9 @@ def test_dropped_rows_are_the_whole_trace_whatever_the_scope() -> None:
     for phase, period in ((None, None), ("decode", None), (None, "steady")):
         (result,) = hold(report, {"dropped_rows": 6}, phase, period)
         assert not result.holds
-        assert check.broken_lines(report, [result]) == ["dropped rows 7 is over the limit of 6"]
+        assert check.broken_lines(report, [result]) == [
+            "dropped-row count 7 is over the limit of 6"
+        ]
 
 
 def test_every_limit_bounds_a_metric_of_the_report() -> None:
@@ -138,3 +142,86 @@ def test_the_reason_why_a_metric_is_unknown() -> None:
     (waste,) = hold(_with(waste=None), {"waste": 0.5}, None, None)
     (line,) = check.broken_lines(PADDING, [waste])
     assert line.endswith(": no step replayed a graph whose bucket is known")
+
+
+def _with_unknown_phase(**changes: object) -> Report:
+    """Return a report in which 34 eligible steps have no phase."""
+    unknown = msgspec.structs.replace(PADDING.metrics, eligible_steps=34, **changes)
+    return msgspec.structs.replace(PADDING, phases={**PADDING.phases, "unknown": unknown})
+
+
+RATES = {"fallback_rate": 1.0, "padding_ratio": 9.0, "waste": 1.0, "exact_hit_rate": 0.0}
+
+
+def test_steps_of_unknown_phase_may_be_of_the_phase_asked_for() -> None:
+    report = _with_unknown_phase()
+    results = hold(report, RATES, "decode", None)
+    assert [result.gap for result in results] == ["no_phase"] * 4
+    (line,) = check.broken_lines(report, results[:1])
+    assert line == (
+        "fallback rate is not identifiable, so the limit of 100 % cannot hold: 34 of the 12,034 "
+        "steps that graphs should have served are of unknown phase in this source; hold the whole "
+        "trace, without --phase"
+    )
+    for phase, period in ((None, None), (None, "steady")):
+        assert all(result.holds for result in hold(report, RATES, phase, period))
+    none = _with_unknown_phase()
+    none.phases["unknown"] = msgspec.structs.replace(none.metrics, eligible_steps=0)
+    assert all(result.holds for result in hold(none, RATES, "decode", None))
+
+
+def test_replays_of_a_phase_are_known_where_all_without_one_fell_back() -> None:
+    results = hold(_with_unknown_phase(fallback_rate=1.0), RATES, "decode", None)
+    assert {result.limit.metric for result in results if result.holds} == {"padding_ratio", "waste"}
+
+
+def test_a_source_that_shows_no_start_up_breaks_its_limits() -> None:
+    nothing = {"compile_count": 0, "compile_seconds": 0.0, "capture_count": 0}
+    bounds = {"compile_seconds": 1.0, "capture_seconds": 1.0}
+    report = _with(**nothing, capture_seconds=0.0)
+    for period in (None, "steady"):
+        lines = check.broken_lines(report, hold(report, bounds, None, period))
+        assert [line.split(": ")[1] for line in lines] == [
+            "no compilation or capture is on record"
+        ] * 2
+    shown = _with(**nothing, capture_seconds=0.5)
+    assert all(result.holds for result in hold(shown, bounds, None, None))
+
+
+def test_captures_whose_time_is_not_told_are_of_no_period() -> None:
+    report = _with(capture_count=9)
+    (result,) = hold(report, {"capture_seconds": 99.0}, None, "steady")
+    (line,) = check.broken_lines(report, [result])
+    assert line.endswith(": when some captures ran is not on record")
+    (result,) = hold(report, {"capture_seconds": 99.0}, None, None)
+    assert result.holds
+
+
+def test_an_import_does_not_tell_what_a_recording_dropped() -> None:
+    report = msgspec.structs.replace(PADDING, engine={**PADDING.engine, "importer": "kineto"})
+    (result,) = hold(report, {"dropped_rows": 0.0}, None, None)
+    (line,) = check.broken_lines(report, [result])
+    assert line == (
+        "dropped-row count is not identifiable, so the limit of 0 cannot hold: an imported source "
+        "does not say whether its recording lost rows"
+    )
+
+
+def test_without_steps_no_rate_holds() -> None:
+    empty = msgspec.json.decode((GOLDEN / "empty.json").read_bytes(), type=Report)
+    assert not any(result.holds for result in hold(empty, RATES, None, None))
+
+
+def test_the_line_of_limits_that_hold_counts_the_steps_of_the_scope() -> None:
+    report = _with_unknown_phase(fallback_rate=1.0)
+    decode = hold(report, {"padding_ratio": 9.0, "waste": 1.0}, "decode", None)
+    assert check.held_line(report, decode) == (
+        "all 2 limits hold: padding ratio 44.7 % of the rows requested in replayed decode steps "
+        "(at most 900 %), waste 30.9 % of the rows executed in replayed decode steps (at most "
+        "100 %)"
+    )
+    steady = hold(report, {"fallback_rate": 0.01}, None, "steady")
+    assert check.held_line(report, steady) == (
+        "the limit holds: fallback rate 0.01 % of 12,000 steady steps that graphs should have "
+        "served (at most 1 %)"
+    )

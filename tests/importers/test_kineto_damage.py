@@ -15,9 +15,11 @@ from tests.importers.kineto_traces import (
     HEADER,
     LAYOUTS,
     config,
+    eager_step,
     event,
     events_first,
     expected,
+    kernel,
     kineto_layout,
     of,
     one_line,
@@ -27,6 +29,7 @@ from tests.importers.kineto_traces import (
     write,
 )
 
+ORDER = ("user_annotation", "cuda_runtime", "gpu_memcpy", "kernel")
 DECODE = "execute_context_0(0)_generation_8(8)"
 EVENTS = [e for i in range(40) for e in replayed_step(DECODE, 1_000_000 + 5_000_000 * i, 10 * i)]
 
@@ -61,7 +64,7 @@ def test_cut_json_keeps_every_whole_event(layout: object, share: float, tmp_path
             break
         whole.append(value)
     wanted = expected(whole)
-    assert [r["gpu_ns"] for r in of(found, "step")] == [s["gpu_ns"] for s in wanted["steps"]]
+    assert len(of(found, "step")) == len(wanted["steps"])
     assert of(found, "mark")[0]["kernels"] == wanted["window"]["kernels"]
     assert f"{len(whole):,} whole events came before" in note(path, "not whole")
 
@@ -92,6 +95,54 @@ def test_cut_gzip_keeps_what_was_written(tmp_path: Path) -> None:
     )
 
 
+COSTS = ("host_ns", "blocked_ns", "graph_launch_ns", "gpu_ns", "gap_ns", "launches", "kernels")
+
+
+def test_a_cut_leaves_no_cost_of_any_step(tmp_path: Path) -> None:
+    """Kineto writes the steps first: a cut takes their calls, then their GPU events."""
+    eager = eager_step(DECODE, 500_000_000, 9_000)
+    ordered = sorted([*EVENTS, *eager], key=lambda e: ORDER.index(e["cat"]))
+    text = one_line(ordered)
+    (whole,) = {r["host_ns"] for r in of(rows(write(tmp_path, text)), "step")[:-1]}
+    assert whole == 2_000_000 - 1_000_000
+    for share in (0.2, 0.4, 0.7, 0.99):
+        path = write(tmp_path, text[: int(len(text) * share)])
+        steps = of(rows(path), "step")
+        assert len(steps) == 41
+        assert {r[name] for r in steps for name in (*COSTS, "mode", "outcome")} == {None}
+        assert {r["fallback"] for r in steps} <= {None, False}
+        assert all(r["dur_ns"] for r in steps)
+        assert "what a step cost host and GPU" in note(path, "events of any step may be missing")
+        assert "profiled the CPU only" not in sentence(path)
+        assert "No step holds a launch" not in sentence(path)
+
+
+def test_a_cut_keeps_a_replay_that_was_seen(tmp_path: Path) -> None:
+    label = "step[DRAFT_LOOP raw_bs=3 bs=4 topk=1]"
+    text = one_line([*replayed_step(label, 1_000_000, 1), kernel(9_000_000, 5, 99)])
+    (row,) = of(rows(write(tmp_path, text[: text.rindex('{"ph"')])), "step")
+    assert (row["outcome"], row["bucket"], row["fallback"]) == ("padded", 4, False)
+    assert (row["mode"], row["host_ns"], row["gpu_ns"]) == (None, None, None)
+
+
+def test_a_cut_before_the_first_step_says_so(tmp_path: Path) -> None:
+    noise = [event("cpu_op", "aten::mm", 5, 5) for _ in range(20)]
+    text = one_line([*noise, *EVENTS])
+    told = sentence(write(tmp_path, text[: text.index("execute_")]))
+    assert "No step of vLLM or SGLang came before the cut" in told
+    assert "events of any step may be missing" not in told
+
+
+def test_a_real_trace_that_is_cut_invents_no_host_time(shared: Path, tmp_path: Path) -> None:
+    data = (shared / "traces" / "sglang_decode.json.gz").read_bytes()
+    cut = write(tmp_path, data[:20_000], "cut.json.gz")
+    plain = write(tmp_path, gzip.decompress(data)[:400_000], "cut.json")
+    for path in (cut, plain):
+        (row,) = of(rows(path), "step")
+        assert {row[name] for name in COSTS} == {None}
+        assert row["dur_ns"] == 465_716_634
+
+
 def test_cut_in_the_keys_after_the_events(tmp_path: Path) -> None:
     text = events_first(EVENTS)
     path = write(tmp_path, text[: text.index('"trace_id"') + 14])
@@ -99,6 +150,7 @@ def test_cut_in_the_keys_after_the_events(tmp_path: Path) -> None:
     assert len(of(found, "step")) == 40
     assert "after its last event" in note(path, "not whole")
     assert found[0]["rank"] is None
+    assert all(r["host_ns"] and r["gpu_ns"] for r in of(found, "step"))
 
 
 def test_cut_before_the_first_event(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sample_reports import NASTY, read
 
 from graphdiag import wording
-from graphdiag.findings import Case, CaseName, Recommendation
+from graphdiag.findings import Case, CaseName
 from graphdiag.reporters import format as fmt
 
 
@@ -168,6 +168,41 @@ def test_without_a_steady_period_the_metric_is_over_the_whole_trace() -> None:
     assert shown == "fallback rate 75.8 % of the 1,076 steps that graphs should have served"
 
 
+def test_one_step_is_not_the_1_step() -> None:
+    report = read("fallback")
+    one = msgspec.structs.replace(report.metrics, eligible_steps=1, fallback_rate=1.0)
+    report = msgspec.structs.replace(report, metrics=one)
+    shown = fmt.own_metric("fallback", report)
+    assert shown == "fallback rate 100 % of the one step that graphs should have served"
+
+
+def test_nothing_on_record_is_not_zero_seconds() -> None:
+    case = _case(case="compile")
+    assert fmt.quiet_line(case, read("healthy")) == "compilations and captures: none on record"
+    assert fmt.quiet_line(case, read("padding")).startswith("nothing charged to it; 0 compiles")
+
+
+def test_notes_on_what_was_not_read_come_apart() -> None:
+    damage = [
+        "The trace is not whole: the file is cut short (it has no end).",
+        "1 of 401 events cannot be read and are left out.",
+        "server.log.gz: damaged (bad data); what comes before is read.",
+        "12 rows were dropped while recording and are missing here.",
+    ]
+    other = ["The zone is taken as UTC."]
+    report = msgspec.structs.replace(read("padding"), notes=[damage[0], *other, *damage[1:]])
+    assert fmt.notes(report) == (damage, other)
+
+
+def test_a_cell_ends_in_an_ellipsis() -> None:
+    assert fmt.clipped("A" * 20, 10) == "AAAAAAAAA…"
+    assert fmt.clipped("A" * 10, 10) == "A" * 10
+    engine = {"name": "n" * 62, "sizes": list(range(200))}
+    report = msgspec.structs.replace(read("padding"), engine=engine)
+    told = [fmt.subject(report), *(value for _, value in fmt.configuration(report))]
+    assert all("…" in text and "more characters" not in text for text in told)
+
+
 @pytest.mark.parametrize("case", ["shapes", "fallback", "padding"])
 def test_an_unknown_metric_is_said_with_its_reason(case: CaseName) -> None:
     assert " not identifiable: no step " in fmt.own_metric(case, read("empty"))
@@ -177,12 +212,6 @@ def test_configuration_leaves_out_what_the_header_says_and_what_is_unknown() -> 
     engine = {"name": "vllm", "version": "1", "device": None, "graphs_off": [], "sizes": [1, 2]}
     report = msgspec.structs.replace(read("padding"), engine=engine)
     assert fmt.configuration(report) == [("graphs_off", "none"), ("sizes", "1, 2")]
-
-
-def test_what_two_cases_advise_comes_once() -> None:
-    cases = [_case(advice=["Add 9.", "Pad."]), _case(case="fallback", advice=["Add 9."])]
-    report = msgspec.structs.replace(read("padding"), cases=cases)
-    assert fmt.advice(report) == [("padding, fallback", "Add 9."), ("padding", "Pad.")]
 
 
 def _case(**values: object) -> Case:
@@ -206,15 +235,3 @@ def test_a_case_is_quiet_only_with_nothing_to_mend() -> None:
     assert not fmt.is_quiet(_case(share=0.1))
     assert fmt.is_quiet(_case(evidence=["0 of 9 steps."]))
     assert not fmt.is_quiet(_case(advice=["x"]))
-
-
-def test_a_recommendation_says_its_reason_and_the_flag_of_the_engine() -> None:
-    plan = Recommendation(add=[], drop=[], buckets=[1], why="", flags={})
-    assert fmt.change(plan) == "Keep the sizes as they are."
-    assert fmt.change(msgspec.structs.replace(plan, add=[9, 24])) == "Add 9, 24."
-    assert fmt.flags(plan, "vllm") == []
-    full = read("padding").recommendation
-    assert full is not None
-    assert fmt.change(full) == "Adding 9, 10, 24 (3 more graphs) takes padding to 6.2%. Drop 2."
-    assert fmt.flags(full, "sglang") == [("SGLang", "--cuda-graph-bs-decode 1 4 8 9 10 16 24 32")]
-    assert [name for name, _ in fmt.flags(full, "mine")] == ["vLLM", "SGLang", "TensorRT-LLM"]

@@ -82,3 +82,12 @@ def test_the_page_explains_every_key() -> None:
 def test_golden_files_are_of_the_current_format() -> None:
     for name in NAMES:
         assert json.loads((GOLDEN / f"{name}.json").read_text())["format"] == 1
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    report = msgspec.structs.replace(
+        read("padding"), notes=["caf\udce9.log"], engine={"name": "\ud83d\ude00", "\udc80": 1}
+    )
+    shown = json.loads(reporter.render(report))
+    assert shown["notes"] == ["caf\ufffd.log"]
+    assert shown["engine"] == {"name": "\U0001f600", "\ufffd": 1}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,6 +44,23 @@ def test_has_verdict_cases_evidence_and_the_flag_in_a_code_block() -> None:
     ) in lines
     flag = lines.index("--cuda-graph-bs-decode 1 4 8 9 10 16 24 32")
     assert (lines[flag - 1], lines[flag + 1]) == ("```text", "```")
+
+
+def test_a_damaged_source_is_said_under_its_name() -> None:
+    cut = "The trace is not whole: the file is cut short (it has no end)."
+    lines = markdown.render(msgspec.structs.replace(read("padding"), notes=[cut])).splitlines()
+    assert lines[4].startswith("Source: ")
+    assert lines[6] == f"**Note**: {cut}"
+    assert "#### Notes" not in lines
+
+
+def test_what_is_not_known_is_not_called_free() -> None:
+    cases = [msgspec.structs.replace(case, evidence=[]) for case in read("padding").cases]
+    quiet = [msgspec.structs.replace(c, ms_per_step=0.0, share=0.0, advice=[]) for c in cases]
+    shown = markdown.render(msgspec.structs.replace(read("empty"), cases=quiet))
+    metric = "fallback rate not identifiable: no step is known to be one that graphs should have"
+    assert f"| 3 fallback | {metric} served | not identifiable |" in shown
+    assert "none on record | not identifiable |" in markdown.render(read("healthy"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -74,3 +74,23 @@ def test_runners_come_where_there_is_more_than_one() -> None:
     assert [row[0] for row in sheet.rows] == [
         *("whole trace", "decode", "prefill", "runner target", "runner draft", "warm", "steady")
     ]
+
+
+def test_step_times_count_the_steps_that_have_one() -> None:
+    metrics = msgspec.structs.replace(read("padding").metrics, steps=467, timed_steps=420)
+    sheet = _sheet("padding", "Step time", metrics=metrics)
+    assert sheet.headers[1] == "timed"
+    assert sheet.rows[0][1] == "420"
+
+
+def test_only_a_recording_says_how_many_rows_it_dropped() -> None:
+    assert "0 rows dropped while recording" in _sheet("padding", "Compile").legend
+    imported = {"name": "sglang", "importer": "sglang-log"}
+    assert "dropped" not in _sheet("padding", "Compile", engine=imported).legend
+
+
+def test_graph_memory_alone_makes_no_compile_or_capture() -> None:
+    made = {"capture_count": 0, "capture_seconds": 0.0, "graph_bytes": 1 << 20}
+    metrics = msgspec.structs.replace(read("padding").metrics, **made)
+    sheet = _sheet("padding", "Compile", metrics=metrics, periods={})
+    assert sheet.rows == [("whole trace", "n/a", "n/a", "n/a", "n/a")]

@@ -31,7 +31,7 @@ def test_says_the_verdict_first_then_why_then_what_to_do() -> None:
 
 def test_key_lines_say_unit_interval_and_what_they_are_over() -> None:
     lines = [line.strip() for line in text.render(read("padding")).splitlines()]
-    assert "4 padding: padding or memory outweighs the launch savings" in lines
+    assert "4 padding: padding and graph memory" in lines
     assert "- costs 0.56 ms/step (95 % interval 0.49 to 0.634)" in lines
     assert "2 shapes: nothing charged to it; exact-bucket hit rate 36.9 % of the 12,000" in lines
     assert "--cuda-graph-bs-decode 1 4 8 9 10 16 24 32" in lines
@@ -59,11 +59,28 @@ def test_null_is_said_and_never_zero() -> None:
     assert "identifiable: phase, mean ms." in shown
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("width", [40, 59, 60, 80, 100])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     for report in (*map(read, NAMES), hostile()):
         lines = text.render(report, width=width).splitlines()
         assert max(map(cell_len, lines)) <= width
+
+
+def test_a_narrow_terminal_gets_rows_instead_of_folded_numbers() -> None:
+    report = read("padding")
+    many = msgspec.structs.replace(report.metrics, eligible_steps=123_456_789)
+    shown = text.render(msgspec.structs.replace(report, metrics=many), width=40)
+    assert "  - whole trace: steps 12,034, eligible\n    123,456,789, exact 37.0" in shown
+
+
+def test_a_damaged_source_is_said_under_its_name() -> None:
+    cut = "The trace is not whole: the file is cut short (it has no end)."
+    report = msgspec.structs.replace(read("padding"), notes=["Other.", cut])
+    shown = text.render(report)
+    source, why = shown.index("\nSource: "), shown.index("\n\nWhy (")
+    assert source < shown.index(f"\n  ! {cut}\n") < why
+    assert shown.count("not whole") == 1
+    assert "\n\nNotes\n  - Other.\n" in shown
 
 
 def test_a_hundred_million_steps_fit_80_columns() -> None:

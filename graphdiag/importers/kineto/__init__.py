@@ -74,15 +74,17 @@ def _rows(
         "pid": events.pid,
     }
     notes = [
-        *reading_notes(log, contents.cut),
-        *window_notes(events, measured),
-        *step_notes(steps, costs),
+        *reading_notes(log, contents, len(steps)),
+        *window_notes(events, measured, contents.lost_events),
+        *step_notes(steps, costs, contents.lost_events),
     ]
     if start is not None and start + base_ns < _ABSOLUTE_NS:
         notes.append("The trace does not name the base of its clock: its dates are not real.")
     yield run_row(None if start is None else start + base_ns, _config(header, steps, notes), common)
     yield capture_rows(events.annotations, base_ns, common)
-    yield step_rows(steps, costs, _numbered(steps, common, numbers), base_ns, common)
+    counted = _numbered(steps, common, numbers)
+    lost = contents.lost_events
+    yield step_rows(steps, costs, counted, base_ns, common, lost_events=lost)
     if measured is not None:
         yield window_row(measured, base_ns, common)
 

@@ -11,24 +11,34 @@ from graphdiag.importers.kineto.calls import GRAPH, HIP
 from graphdiag.importers.kineto.costs import StepCosts, Window
 from graphdiag.importers.kineto.events import EventLog, Events
 from graphdiag.importers.kineto.labels import StepLabel
+from graphdiag.importers.kineto.stream import Contents
+
+NOT_WHOLE = "The trace is not whole"
+_LOST = (
+    ", so events of any step may be missing: what a step cost host and GPU, and whether it ran "
+    "eager, is unknown, and GPU sums are of the part that was read"
+)
 
 
-def reading_notes(log: EventLog, cut: str | None) -> list[str]:
-    """Return what went wrong when the file was read."""
+def reading_notes(log: EventLog, contents: Contents, steps: int) -> list[str]:
+    """Return what went wrong when the file was read; ``steps`` are those found in it."""
     notes = []
-    if cut:
-        notes.append(f"The trace is not whole: {cut}.")
+    if contents.cut:
+        lost = _LOST if contents.lost_events and steps else ""
+        notes.append(f"{NOT_WHOLE}: {contents.cut}{lost}.")
     if log.damaged:
         notes.append(f"{log.damaged:,} of {log.count:,} events cannot be read and are left out.")
     return notes
 
 
-def window_notes(events: Events, window: Window | None) -> list[str]:
+def window_notes(events: Events, window: Window | None, lost_events: bool = False) -> list[str]:
     """Return what the trace as a whole leaves open; ``window`` is None without GPU events."""
     calls = events.calls
     notes = []
     if window is not None:
         notes += _gpu_notes(window)
+    elif lost_events:
+        notes.append("No GPU event came before the cut: GPU busy and idle time are unknown.")
     elif len(calls):
         notes.append("The trace holds no GPU event: GPU busy and idle time are unknown.")
     else:
@@ -66,14 +76,19 @@ def _gpu_notes(window: Window) -> list[str]:
     return notes
 
 
-def step_notes(steps: Sequence[Step], costs: StepCosts) -> list[str]:
-    """Return what the steps leave open."""
+def step_notes(steps: Sequence[Step], costs: StepCosts, lost_events: bool = False) -> list[str]:
+    """Return what the steps leave open; ``lost_events`` says that any may lack some of its own."""
+    if not steps and lost_events:
+        return ["No step of vLLM or SGLang came before the cut, so no step can be judged."]
     if not steps:
         return [
             "No step of vLLM or SGLang is annotated in the trace, so no step can be judged; "
             "profile the engine with CPU activity on."
         ]
-    notes = []
+    notes = [
+        "Step times are those of the annotations on the host: the GPU may run a step's work after "
+        "its time has ended, and a step that waits for the GPU includes the wait."
+    ]
     real = np.array([step.label.kind is None for step in steps])
     replayed = real & (costs.replays > 0)
     eager = real & (costs.replays == 0) & (costs.launches > 0)
@@ -82,6 +97,8 @@ def step_notes(steps: Sequence[Step], costs: StepCosts) -> list[str]:
             "A profiler trace does not name the captured size a replay had: exact hits and "
             "padding are unknown."
         )
+    if lost_events:
+        return notes
     replaying = {(label.runner, label.phase) for label in _labels(steps, replayed)}
     for runner, phase in dict.fromkeys((x.runner, x.phase) for x in _labels(steps, eager)):
         if (runner, phase) not in replaying and phase is not None:

@@ -40,10 +40,14 @@ class Contents:
         The other keys of the file, those before and after the events.
     cut
         Why and where the file ends too early, or None where it is whole.
+    lost_events
+        True where the file ends before its last event, so that any step may lack some of its own:
+        Kineto writes the steps first, and what they called and ran after them, in no sure order.
     """
 
     header: dict[str, Any] = field(default_factory=dict)
     cut: str | None = None
+    lost_events: bool = False
 
 
 def read_trace(stream: BinaryIO, name: str, log: EventLog) -> Contents:
@@ -59,6 +63,7 @@ def read_trace(stream: BinaryIO, name: str, log: EventLog) -> Contents:
     contents = Contents(header or {})
     if not _read_events(buffer, log):
         why = buffer.damage or "it has no end"
+        contents.lost_events = True
         contents.cut = f"the file is cut short ({why}); {log.count:,} whole events came before"
     elif header is not None:
         trailer = _trailer(buffer)

@@ -30,12 +30,30 @@ _LABELLED = (
 """Columns that come from the label as they are."""
 
 
+_NEED_EVERY_EVENT = (
+    "mode",
+    "replays",
+    "host_ns",
+    "blocked_ns",
+    "graph_launch_ns",
+    "gpu_ns",
+    "gap_ns",
+    "launches",
+    "kernels",
+    "graph_kernels",
+    "compile_ns",
+)
+"""Columns of a step that are wrong where one of its calls or GPU events is missing."""
+
+
 def step_rows(
     steps: Sequence[Step],
     costs: StepCosts,
     numbers: Sequence[int],
     base_ns: int,
     common: dict[str, Any],
+    *,
+    lost_events: bool = False,
 ) -> pa.RecordBatch:
     """Return a row a step.
 
@@ -49,12 +67,17 @@ def step_rows(
         Wall-clock ns that the steps' times count from.
     common
         Values of the columns that all rows of the file share.
+    lost_events
+        True where any step may lack some of its events: what it cost, and that it replayed
+        nothing, is then null; a replay or a capture that was seen stays one.
     """
     n = len(steps)
     labels = [step.label for step in steps]
     duration = np.array([step.duration for step in steps], np.int64)
     bucket = _buckets(labels, costs)
     outcome = _outcomes(labels, costs)
+    if lost_events:
+        outcome = [None if fate == "fallback" else fate for fate in outcome]
     idle = costs.gpu.count == 0
     columns: dict[str, Any] = {
         "event": ["step"] * n,
@@ -91,6 +114,8 @@ def step_rows(
     }
     for name in _LABELLED:
         columns[name] = [getattr(label, name) for label in labels]
+    if lost_events:
+        columns = {name: columns[name] for name in columns if name not in _NEED_EVERY_EVENT}
     return batch({**columns, **_repeated(common, n)}, n)
 
 
