@@ -23,6 +23,7 @@ COMMANDS = {
     "attach": "attach",
     "detach": "detach",
     "status": "status",
+    "profile": "profile",
     "pack": "pack",
     "schema": "schema",
 }
@@ -64,6 +65,7 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; failures become a sentence on stderr."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8
@@ -76,6 +78,9 @@ def run(arguments: list[str]) -> int:
         return INTERRUPTED
     except GraphdiagError as error:
         return _fail(str(error), error.exit_code)
+    except PermissionError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}you may not use it; check its permissions.", UNUSABLE)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}.", UNUSABLE)
@@ -89,8 +94,17 @@ def run(arguments: list[str]) -> int:
         )
 
 
+def _open_closed_streams() -> None:
+    """Give the commands somewhere to write where the shell closed a stream (``>&-``)."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+
+
 def _fail(sentence: str, code: int) -> int:
+    from graphdiag.paths import printable
     from graphdiag.reporters.format import clean
 
-    click.echo(f"graphdiag: {clean(sentence)}", err=True)
+    click.echo(f"graphdiag: {clean(printable(sentence))}", err=True)
     return code

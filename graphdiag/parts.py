@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
 import polars as pl
@@ -19,8 +20,10 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from graphdiag.errors import SourceError
+from graphdiag.paths import printable
 from graphdiag.places import Place
 from graphdiag_collectors.schema import FORMAT, FORMAT_KEY, arrow_schema
+from graphdiag_collectors.tails import TailDamaged, whole_batches
 
 BATCH_ROWS = 1 << 18
 """Rows of a batch; smaller ones are joined, larger ones cut."""
@@ -74,8 +77,8 @@ class ParquetFile:
 
     place: Place
 
-    def schema(self) -> pa.Schema:
-        """Return the Arrow schema that its footer tells.
+    def footer(self) -> pq.FileMetaData:
+        """Return its footer, which tells the schema and the number of rows.
 
         Raises
         ------
@@ -84,7 +87,7 @@ class ParquetFile:
         """
         with reading(self.place.name), self.place.open() as file:
             if file.read(1):
-                return pq.read_schema(file)
+                return pq.read_metadata(file)
         raise SourceError(
             f"{self.place.name}: the file is empty; if a recording was cut short, give the folder "
             "it was recorded into."
@@ -113,6 +116,9 @@ class ParquetFile:
 
     def _scan(self) -> pl.LazyFrame:
         if self.place.is_local:
+            if printable(self.place.path) != self.place.path:  # polars takes no such path
+                with Path(self.place.path).open("rb") as file:
+                    return pl.scan_parquet(file)
             return pl.scan_parquet(self.place.path, glob=False)
         import pyarrow.dataset  # slow to import, and seldom needed
 
@@ -122,8 +128,10 @@ class ParquetFile:
         return pl.scan_pyarrow_dataset(dataset)
 
 
-def read_tail(name: str, file: BinaryIO) -> Rows:
-    """Return the whole record batches of a live tail; a torn last one was being written.
+def read_tail(name: str, file: BinaryIO) -> tuple[Rows, str | None]:
+    """Return the whole record batches of a live tail, and a note where rows after them are lost.
+
+    A torn last batch was being written, and is worth no note.
 
     Raises
     ------
@@ -131,20 +139,18 @@ def read_tail(name: str, file: BinaryIO) -> Rows:
         When the tail is no trace, or of a newer format.
     """
     batches: list[pa.RecordBatch] = []
-    schema = _ARROW
+    note = None
     try:
-        reader = pa.ipc.open_stream(file)
-        schema = reader.schema
-        for batch in reader:
-            batch.validate(full=True)
+        for batch in whole_batches(file):
             batches.append(batch)
-    except (pa.ArrowException, OSError):
-        pass
+    except TailDamaged as damage:
+        note = f"{name} is {damage}."
+    schema = batches[0].schema if batches else _ARROW
     with reading(name):
         check_schema(name, schema)
         frame = pl.from_arrow(pa.Table.from_batches(batches, schema=schema))
         assert isinstance(frame, pl.DataFrame)
-        return Rows(name, _conformed(frame, _SCHEMA.names(), pl.String))
+        return Rows(name, _conformed(frame, _SCHEMA.names(), pl.String)), note
 
 
 def check_schema(name: str, schema: pa.Schema) -> None:

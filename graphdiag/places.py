@@ -12,6 +12,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from graphdiag.errors import SourceError
+from graphdiag.paths import printable
 
 _WEB = ("http", "https")
 """Schemes without folders, in whose addresses ``?`` is no wildcard."""
@@ -28,7 +29,7 @@ class Place:
     path
         Absolute, without the scheme.
     name
-        What sentences call it: as it was given where it was given itself.
+        What sentences call it: as it was given where it was given itself; printable.
     """
 
     filesystem: Any
@@ -71,7 +72,7 @@ class Place:
         return [Place(self.filesystem, path, self._named(path)) for path in paths]
 
     def _named(self, path: str) -> str:
-        return path if self.is_local else str(self.filesystem.unstrip_protocol(path))
+        return printable(path) if self.is_local else str(self.filesystem.unstrip_protocol(path))
 
 
 def resolve(path: str) -> list[Place]:
@@ -82,26 +83,34 @@ def resolve(path: str) -> list[Place]:
     SourceError
         When nothing is there, or the store cannot be reached.
     """
+    name = printable(path)
     try:
-        place = _place(path)
+        place = locate(path)
         if place.filesystem.exists(place.path):
             return [place]
         if not has_magic(place.path) or path.startswith(_WEB):
-            raise SourceError(f"{path}: no such file; check the path.")
+            raise SourceError(f"{name}: no such file; check the path.")
         found = place.matches()
     except SourceError:
         raise
     except Exception as error:  # each store has errors of its own
         raise SourceError(
-            f"{path}: cannot be reached ({error}); check the address and your access to it."
+            f"{name}: cannot be reached ({error}); check the address and your access to it."
         ) from error
     if not found:
-        raise SourceError(f"{path}: no file matches; check the pattern and the folder.")
+        raise SourceError(f"{name}: no file matches; check the pattern and the folder.")
     return found
 
 
-def _place(path: str) -> Place:
+def locate(path: str) -> Place:
+    """Return the place called ``path`` (a path or an fsspec URL), whether anything is there or not.
+
+    Raises
+    ------
+    ValueError, ImportError
+        When it is the URL of a store that nothing here knows.
+    """
     if "://" not in path:
-        return Place(LocalFileSystem(), LocalFileSystem._strip_protocol(path), path)
+        return Place(LocalFileSystem(), LocalFileSystem._strip_protocol(path), printable(path))
     filesystem, inner = fsspec.core.url_to_fs(path)
-    return Place(filesystem, inner, path)
+    return Place(filesystem, inner, printable(path))

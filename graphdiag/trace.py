@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,30 +131,40 @@ class Trace:
                 yield running.popleft().result()
 
 
-def is_trace(path: str) -> bool:
-    """Say whether ``path`` names a trace: a folder, or files that start like one.
+def looks_like_trace(place: Place) -> bool:
+    """Say whether ``place`` is a folder, or a file that starts like a trace.
 
     A folder need not hold a trace yet, nor a file be whole; what cannot be read is none.
     """
     try:
-        places = resolve(path)
-        return bool(places) and all(_looks_like_trace(place) for place in places)
-    except (OSError, SourceError):
+        if place.is_folder():
+            return True
+        with place.open() as file:
+            head = file.read(4)
+    except OSError:
         return False
+    return head in (_PARQUET_MAGIC, _TAIL_MAGIC) or (
+        not head and place.path.endswith((".parquet", ".arrow"))
+    )
 
 
-def open_trace(source: str | Path | Sequence[str | Path]) -> Trace:
+def open_trace(source: str | Path | Sequence[str | Path | Place]) -> Trace:
     """Open a file, a folder being written, a glob, an fsspec URL, or a list of these.
 
-    What is named twice is read once.
+    What is named twice is read once; files without rows are left out.
 
     Raises
     ------
     SourceError
-        When nothing is there, nothing is a trace, or the format is newer than this version reads.
+        When nothing is there, nothing is a trace, it holds no rows, or the format is newer than
+        this version reads.
     """
     given = [source] if isinstance(source, str | Path) else list(source)
-    places = {place.path: place for path in map(str, given) for place in resolve(path)}
+    places = {
+        place.path: place
+        for one in given
+        for place in ([one] if isinstance(one, Place) else resolve(str(one)))
+    }
     parts: list[Part] = []
     notes: list[str] = []
     for place in places.values():
@@ -163,37 +173,37 @@ def open_trace(source: str | Path | Sequence[str | Path]) -> Trace:
             parts += opened
             notes += unread
         elif not (_is_tail(place) and _part_of(place.path) in places):
-            parts.append(_open_file(place))
+            opened, unread = _open_file(place)
+            parts += opened
+            notes += unread
+    if not parts and places:
+        raise SourceError(f"{_names(places.values())}: no rows to read: the trace is empty.")
     if not parts:
         raise SourceError("no trace given; name a trace.parquet, a folder of parts, or a glob.")
     return Trace(
-        source=", ".join(map(str, given)),
+        source=_names(given),
         frame=pl.concat([part.frame() for part in parts]),
         notes=tuple(notes),
         parts=tuple(parts),
     )
 
 
-def _looks_like_trace(place: Place) -> bool:
-    if place.is_folder():
-        return True
-    with place.open() as file:
-        head = file.read(4)
-    return head in (_PARQUET_MAGIC, _TAIL_MAGIC) or (
-        not head and place.path.endswith((".parquet", ".arrow"))
-    )
+def _names(given: Iterable[str | Path | Place]) -> str:
+    return ", ".join(one.name if isinstance(one, Place) else str(one) for one in given)
 
 
-def _open_file(place: Place) -> Part:
+def _open_file(place: Place) -> tuple[list[Part], list[str]]:
+    """Return the rows of a file, none where it has none, and notes on what is missing."""
     if not _is_tail(place):
         part = ParquetFile(place)
-        check_schema(place.name, part.schema())
-        return part
+        footer = part.footer()
+        check_schema(place.name, footer.schema.to_arrow_schema())
+        return [part] if footer.num_rows else [], []
     with reading(place.name), place.open() as file:
-        rows = read_tail(place.name, file)
+        rows, note = read_tail(place.name, file)
     if rows.rows.is_empty():
         raise SourceError(f"{place.name}: no whole batch of rows is in it; give its folder.")
-    return rows
+    return [rows], [note] if note else []
 
 
 def _open_folder(folder: Place) -> tuple[list[Part], list[str]]:
@@ -211,14 +221,16 @@ def _open_folder(folder: Place) -> tuple[list[Part], list[str]]:
     else:
         raise SourceError(f"{folder.name}: its tails change too fast; try again.")
     opened, notes = _open_parts(parts)
-    opened += [rows for rows in whole if not rows.rows.is_empty()]
+    opened += [rows for rows, _ in whole if not rows.rows.is_empty()]
+    notes += [note for _, note in whole if note]
     if not opened:
-        raise SourceError(f"{folder.name}: no rows to read: {_why_empty(notes, bool(live))}")
+        why = _why_empty(folder, notes, bool(live), bool(parts))
+        raise SourceError(f"{folder.name}: no rows to read: {why}")
     return opened, notes
 
 
-def _read_tail(tail: Place) -> Rows | None:
-    """Return the rows of a live tail, None where it has just become a part."""
+def _read_tail(tail: Place) -> tuple[Rows, str | None] | None:
+    """Return the rows of a live tail and a note, None where it has just become a part."""
     with reading(tail.name):
         try:
             with tail.open() as file:
@@ -243,20 +255,28 @@ def _open_parts(places: list[Place]) -> tuple[list[Part], list[str]]:
                         f"{place.name} has zero bytes; the rows it should hold are missing."
                     )
                     continue
-                schema = part.schema()
+                footer = part.footer()
         except SourceError as error:
             notes.append(f"The rows of a part are missing: {error}")
             continue
-        check_schema(place.name, schema)
-        opened.append(part)
+        check_schema(place.name, footer.schema.to_arrow_schema())
+        if footer.num_rows:
+            opened.append(part)
     return opened, notes
 
 
-def _why_empty(notes: list[str], recording: bool) -> str:
+def _why_empty(folder: Place, notes: list[str], recording: bool, sealed: bool) -> str:
     if notes:
         return notes[0]
     if recording:
         return "its recording has only begun; try again in a second."
+    if sealed:
+        return "the trace is empty."
+    if any(not child.base.startswith(("_", ".")) for child in folder.children()):
+        files = f"{folder.name.rstrip('/')}/*"
+        return (
+            f"it holds no part-*.parquet and no live tail; to read the files in it, give {files}."
+        )
     return "it holds no part-*.parquet and no live tail; is it the folder the recorder was given?"
 
 

@@ -3,6 +3,9 @@
 import polars as pl
 import pyarrow as pa
 
+from graphdiag.errors import SourceError
+from graphdiag.places import resolve
+from graphdiag.trace import looks_like_trace
 from graphdiag_collectors.files import write_part
 from graphdiag_collectors.schema import arrow_schema
 from tests.build import table
@@ -14,6 +17,15 @@ def requested(opened):
     batches = pl.concat(opened.batches(["event", "requested"]))
     assert batches.filter(pl.col("event") == "step")["requested"].to_list() == lazily
     return lazily
+
+
+def is_trace(path):
+    """Whether all that ``path`` names looks like a trace."""
+    try:
+        places = resolve(path)
+    except SourceError:
+        return False
+    return all(map(looks_like_trace, places))
 
 
 def tail(rows, *, whole=True):

@@ -8,11 +8,11 @@ import pytest
 from graphdiag import parts, places
 from graphdiag.errors import SourceError
 from graphdiag.summary import summarize
-from graphdiag.trace import is_trace, open_trace
+from graphdiag.trace import open_trace
 from graphdiag_collectors.files import write_part
 from graphdiag_collectors.schema import FORMAT_KEY, column_names
 from tests.build import event, step, table, trace, write
-from tests.recordings import folder, requested, sentence
+from tests.recordings import folder, is_trace, requested, sentence
 
 ROWS = [event("run", config={"engine": "vllm"}), step(3, 4, 1.0), step(9, None, 2.0)]
 
@@ -113,10 +113,15 @@ def test_numbers_too_large_for_their_column_are_no_silent_null(tmp_path):
         summarize(open_trace(tmp_path / "t.parquet"))
 
 
-def test_zero_rows_are_a_trace(tmp_path):
-    opened = open_trace(write([], tmp_path / "t.parquet"))
-    assert requested(opened) == []
-    assert opened.events().is_empty()
+def test_files_without_rows(tmp_path):
+    empty, full = write([], tmp_path / "t.parquet"), write(ROWS, tmp_path / "u.parquet")
+    assert requested(open_trace([empty, full])) == requested(open_trace(full))
+    with pytest.raises(SourceError, match=r"t\.parquet: no rows to read: the trace is empty\.$"):
+        open_trace(empty)
+    (tmp_path / "folder").mkdir()
+    write([], tmp_path / "folder" / "part-a.parquet")
+    with pytest.raises(SourceError, match=r"folder: no rows to read: the trace is empty\.$"):
+        open_trace(tmp_path / "folder")
 
 
 # --- what is no trace -------------------------------------------------------------------------

@@ -6,9 +6,9 @@ import pytest
 from graphdiag import places
 from graphdiag.errors import SourceError
 from graphdiag.summary import summarize
-from graphdiag.trace import is_trace, open_trace
+from graphdiag.trace import open_trace
 from tests.build import event, step, table, write
-from tests.recordings import folder, requested, sentence, tail
+from tests.recordings import folder, is_trace, requested, sentence, tail
 
 ROWS = [event("run", config={"engine": "vllm"}), step(3, 4, 1.0), step(9, None, 2.0)]
 

@@ -56,6 +56,16 @@ PROFILE = {
 }
 
 
+ENGINE = f"""#!{sys.executable}
+from graphdiag_collectors import Recorder
+with Recorder.from_environment({{"engine": "stand-in", "capture_sizes": [8, 16]}}) as recorder:
+    for size in [8, 9, 16] * 10:
+        with recorder.step(requested=size) as step:
+            step.replayed(bucket=8 if size == 8 else 16, artifact="decode")
+"""
+"""Stands in for the engines the README starts, which a test machine does not have."""
+
+
 @pytest.fixture
 def reader(tmp_path: Path) -> Path:
     """A folder with the files the README speaks of."""
@@ -72,6 +82,9 @@ def reader(tmp_path: Path) -> Path:
     (tmp_path / "server.log").write_text(log)
     rotated = log.replace("09:30", "08:30").encode()
     (tmp_path / "server.log.1.gz").write_bytes(gzip.compress(rotated))
+    for name in ("vllm", "python"):
+        (tmp_path / name).write_text(ENGINE)
+        (tmp_path / name).chmod(0o755)
     (tmp_path / "profile.json.gz").write_bytes(gzip.compress(json.dumps(PROFILE).encode()))
     return tmp_path
 
@@ -110,8 +123,9 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"}
-    )
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "NO_COLOR": "1", "PATH": path}
+    environment.pop("GRAPHDIAG_TRACE", None)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     assert "Traceback" not in done.stderr

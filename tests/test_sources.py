@@ -1,6 +1,7 @@
 import gzip
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
@@ -198,6 +199,87 @@ def test_folder_and_log_together(tmp_path, log):
     assert refused([tmp_path / "t", log]).startswith(f"{tmp_path / 't'}: a trace among files")
 
 
+def test_file_that_is_given_twice(tmp_path, log):
+    there = write([step(3, 4)], tmp_path / "t.parquet")
+    (tmp_path / "link.log").symlink_to(log)
+    for paths in ([log, log], [log, tmp_path / "s*.log"], [there, f"{tmp_path}/./t.parquet"]):
+        assert refused(paths).endswith(": given twice; name each source once.")
+    assert refused([log, tmp_path / "link.log"]).startswith(f"{tmp_path / 'link.log'}: given twice")
+
+
+def test_kinds_of_source_have_names(tmp_path, log):
+    (tmp_path / "k.json").write_text(
+        '{"schemaVersion": 1, "deviceProperties": [], "traceEvents": []}'
+    )
+    expected = f"{log}: an SGLang log, but {tmp_path / 'k.json'} is a Kineto trace; "
+    assert refused([tmp_path / "k.json", log]).startswith(expected)
+
+
+def test_folder_of_logs_says_how_to_name_them(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "server.log").write_text(sglang(3))
+    expected = f"to read the files in it, give {tmp_path}/logs/*."
+    assert refused([tmp_path / "logs"]).endswith(expected)
+    assert requested([str(tmp_path / "logs" / "*")]) == [3]
+    with pytest.raises(SourceError, match="no rows to read"):
+        import_source([str(tmp_path / "logs")], str(tmp_path / "out.parquet"))
+
+
+def test_trace_and_folder_without_rows_say_the_same(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for path in (write([], tmp_path / "t.parquet"), tmp_path / "folder"):
+        assert refused([path]).startswith(f"{path}: no rows to read: ")
+        with pytest.raises(SourceError, match="no rows to read"):
+            import_source([str(path)], str(tmp_path / "out.parquet"))
+
+
+# --- pipes and odd names ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["log", "trace"])
+def test_named_pipe_is_read_once(tmp_path, log, kind, temporary):
+    path = write([step(3, 4), step(5, 8)], tmp_path / "t.parquet") if kind == "trace" else log
+    data = Path(path).read_bytes()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(pipe.write_bytes, data)
+        with open_source([str(pipe)]) as opened:
+            assert opened.source == str(pipe)
+            assert opened.steps().collect()["requested"].to_list() == [3, 5]
+        written.result()
+    assert not list(temporary.iterdir())
+
+
+UNDECODABLE = os.fsdecode(b"caf\xe9.h")
+
+
+@pytest.fixture
+def undecodable(tmp_path):
+    """A path that is not UTF-8, where the file system takes one."""
+    path = tmp_path / UNDECODABLE
+    try:
+        path.write_bytes(b"")
+    except OSError:
+        pytest.skip("this file system takes no names that are not UTF-8")
+    path.unlink()
+    return path
+
+
+def test_path_that_is_not_utf8(undecodable, log, tmp_path):
+    shown = str(tmp_path / "caf\ufffd.h")
+    assert import_source([log], str(undecodable)) > 0
+    for path in (undecodable, tmp_path / "caf*.h"):
+        with open_source([str(path)]) as opened:
+            assert opened.steps().collect()["requested"].to_list() == [3, 5]
+            assert sum(len(batch) for batch in opened.batches(["requested"])) > 0
+    assert refused([undecodable, undecodable]) == f"{shown}: given twice; name each source once."
+    undecodable.write_text(sglang(3, 5))
+    assert requested([str(undecodable)]) == [3, 5]
+    undecodable.unlink()
+    assert refused([undecodable]) == f"{shown}: no such file; check the path."
+
+
 def test_two_kinds_of_source(log, fake):
     assert "is a fake log; report on them one at a time" in refused([fake[1], log])
 
@@ -281,10 +363,17 @@ def test_import_of_a_trace_is_refused(tmp_path):
         import_source([str(path)], str(tmp_path / "out.parquet"))
 
 
-@pytest.mark.parametrize("out", ["nowhere/out.parquet", "server.log/out.parquet"])
-def test_import_to_where_nothing_can_be_written(log, tmp_path, out):
-    with pytest.raises(SourceError, match=r"out\.parquet: cannot be written \("):
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        ("nowhere/out.parquet", "its folder does not exist; make it first."),
+        ("server.log/out.parquet", "its folder is a file; name a file in another folder."),
+    ],
+)
+def test_import_to_where_nothing_can_be_written(log, tmp_path, out, why):
+    with pytest.raises(SourceError) as error:
         import_source([log], str(tmp_path / out))
+    assert str(error.value) == f"{tmp_path / out}: {why}"
 
 
 @pytest.mark.parametrize("out", ["", ".", "/"])

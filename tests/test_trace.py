@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from graphdiag import parts, places
 from graphdiag.errors import SourceError
 from graphdiag.summary import summarize
-from graphdiag.trace import is_trace, open_trace
+from graphdiag.trace import open_trace
 from graphdiag_collectors.files import write_part
 from graphdiag_collectors.schema import FORMAT_KEY, arrow_schema
 from tests.build import event, step, table, write
-from tests.recordings import folder, requested, sentence, tail
+from tests.recordings import folder, is_trace, requested, sentence, tail
 
 ROWS = [event("run", config={"engine": "vllm"}), step(3, 4, 1.0), step(9, None, 2.0)]
 
@@ -49,7 +49,8 @@ def test_tail_torn_at_every_byte_keeps_its_whole_batches():
     data = tail([step(1, 1)] * 2, whole=False)
     for cut in [*range(0, sizes[1], 29), *range(sizes[1], len(data) + 1)]:
         whole = sum(cut >= size for size in sizes[1:])
-        assert len(parts.read_tail("tail", io.BytesIO(data[:cut])).rows) == whole, cut
+        rows, note = parts.read_tail("tail", io.BytesIO(data[:cut]))
+        assert (len(rows.rows), note) == (whole, None), cut
 
 
 def test_torn_tail_of_a_folder(tmp_path):
@@ -62,7 +63,37 @@ def test_torn_tail_of_a_folder(tmp_path):
 
 def test_tail_with_zeroes_at_its_end(tmp_path):
     data = tail([step(1, 1), step(2, 2)], whole=False) + bytes(4096)
-    assert requested(open_trace(folder(tmp_path / "t", tail_a=data))) == [1, 2]
+    opened = open_trace(folder(tmp_path / "t", tail_a=data))
+    assert requested(opened) == [1, 2]
+    assert "is damaged after 2 rows" in opened.notes[0]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_damage_in_a_tail_is_told(tmp_path, at):
+    rows = [step(size, 8) for size in (1, 2, 3)]
+    data = bytearray(tail(rows, whole=False))
+    begin = len(tail(rows[:at], whole=False))
+    data[begin : begin + 400] = b"\x55" * 400
+    path = folder(tmp_path / "t", part_a=[step(7, 8)], tail_b=bytes(data))
+    opened = open_trace(path)
+    assert requested(opened) == [7, 1, 2][: at + 1]
+    assert opened.notes == (
+        f"{path / '_tail-b.arrow'} is damaged after {at} rows; the rows after that are missing.",
+    )
+
+
+def test_damaged_schema_of_a_tail_is_told(tmp_path):
+    data = bytearray(tail([step(1, 8)], whole=False))
+    data[100:300] = b"\x55" * 200
+    path = folder(tmp_path / "t", part_a=[step(7, 8)], tail_b=bytes(data))
+    assert "_tail-b.arrow is damaged after 0 rows" in open_trace(path).notes[0]
+
+
+def test_damaged_tail_named_alone_is_told(tmp_path):
+    path = folder(tmp_path / "t", tail_a=tail([step(1, 1), step(2, 2)], whole=False) + b"more")
+    opened = open_trace(path / "_tail-a.arrow")
+    assert requested(opened) == [1, 2]
+    assert "_tail-a.arrow is damaged after 2 rows" in opened.notes[0]
 
 
 @given(st.integers(0, 2000), st.integers(1, 255))
@@ -71,7 +102,7 @@ def test_damaged_tail_never_raises_anything_else(position, change):
     position = position * len(data) // 2001
     data[position] ^= change
     try:
-        rows = parts.read_tail("tail", io.BytesIO(data)).rows
+        rows = parts.read_tail("tail", io.BytesIO(data))[0].rows
     except SourceError:
         return
     assert len(rows) <= 2

@@ -25,9 +25,7 @@ fastest. No column of a step can be negative."""
 NARROW = ("start", "end", "requested", "bucket", "label")
 COMMON_64 = ("t_ns", "dur_ns", "kv_tokens", "dispatch_ns", "host_ns")
 COMMON_32 = ("num_reqs", "num_tokens", "tokens_out", "query_len", "replays")
-RARE_64 = (
-    *("step", "weight", "blocked_ns", "graph_launch_ns", "gpu_ns", "gap_ns", "compile_ns"),
-)
+RARE_64 = (*("step", "weight", "blocked_ns", "graph_launch_ns", "gpu_ns", "gap_ns", "compile_ns"),)
 RARE_32 = ("loras", "loras_replayed", "launches", "kernels", "graph_kernels", "preempted", "queued")
 RARE = (*RARE_64, *RARE_32)
 WIDE = (*COMMON_64, *COMMON_32, *RARE)

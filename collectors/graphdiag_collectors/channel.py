@@ -180,7 +180,8 @@ class Channel:
         Parameters
         ----------
         requested
-            Rows the batch needs on the channel's axis; without it the row is dropped and counted.
+            Rows the batch needs on the channel's axis; without it, or below 1, the row is dropped
+            and counted.
         columns
             Any other column of the schema that a step may carry.
         """

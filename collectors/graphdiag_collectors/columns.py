@@ -21,6 +21,9 @@ _CODES: dict[str | None, int] = {
     None: _UNKNOWN,
     **{word: code for code, word in enumerate(OUTCOMES)},
 }
+IMPOSSIBLE = "requested is below 1, bucket is below 1, or a replay's bucket is below requested"
+"""Why a row with impossible sizes is dropped."""
+_REPLAYED = (None, "exact", "padded")
 _NS = 1e9
 _CLOCK_JUMP_NS = 1_000_000
 
@@ -105,6 +108,33 @@ def step_batch(
     off = np.array([_is_off(one, graphs_off) for one in seen])[which]
     _fill_outcome(columns, fields, told, off)
     return _batch(columns, rows, "step", process)
+
+
+def impossible(fields: Fields, words: Sequence[Words]) -> NDArray[np.bool_]:
+    """Say which rows of one lane have sizes that no step has.
+
+    Those are sizes below 1 (a filler, warm-up or the like may be of 0), and a bucket smaller than
+    what was requested where a replay follows from it or is told.
+    """
+    requested, bucket = fields["requested"], fields["bucket"]
+    eager = bucket == NULL
+    bad: NDArray[np.bool_] = (requested < 0) | ((bucket < 1) & ~eager)
+    doubtful = np.flatnonzero(~bad & ((requested == 0) | ((bucket < requested) & ~eager)))
+    if len(doubtful):
+        seen, which = np.unique(fields["label"][doubtful], return_inverse=True)
+        real = np.array([words[label].kind is None for label in seen])[which]
+        replay = np.array([words[label].outcome in _REPLAYED for label in seen])[which]
+        bad[doubtful] = np.where(requested[doubtful] == 0, real, replay)
+    return bad
+
+
+def keep(fields: Fields, which: NDArray[np.bool_], first: int) -> Fields:
+    """Return the rows ``which`` of one lane; each keeps its index, ``first`` being the first's."""
+    index = first + np.arange(len(which))
+    told = fields.get("step")
+    if told is not None:
+        index = np.where(told == NULL, index, told)
+    return {name: column[which] for name, column in {**fields, "step": index}.items()}
 
 
 def event_batch(events: Sequence[Mapping[str, Any]], process: Process) -> pa.RecordBatch:

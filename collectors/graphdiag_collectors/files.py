@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from graphdiag_collectors.columns import SCHEMA
+from graphdiag_collectors.tails import whole_batches
 
 ROW_GROUP = 1 << 18
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -97,18 +98,17 @@ class Tail:
 
 
 def read_tail(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the whole batches of a tail.
+    """Yield the whole batches of a tail; a torn one after them was being written.
 
     Raises
     ------
     FileNotFoundError
         When it has become a part meanwhile.
+    TailDamaged
+        After the last batch that can be read, when rows after it are lost.
     """
     with path.open("rb") as file:
-        try:
-            yield from pa.ipc.open_stream(file)
-        except (pa.ArrowInvalid, OSError):
-            return  # torn: the process was killed while it wrote this batch
+        yield from whole_batches(file)
 
 
 def write_part(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
@@ -128,15 +128,19 @@ def write_part(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
     numbers = [field.name for field in SCHEMA if not pa.types.is_string(field.type)]
     rows = 0
     try:
-        with pq.ParquetWriter(
-            beside,
-            SCHEMA,
-            compression="zstd",
-            compression_level=6,
-            use_dictionary=[*text, *(name for name in numbers if name not in _DELTA)],
-            column_encoding=dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
-            store_schema=False,
-        ) as writer:
+        # An open file and not its name: Arrow takes no path that is not UTF-8.
+        with (
+            beside.open("wb") as file,
+            pq.ParquetWriter(
+                file,
+                SCHEMA,
+                compression="zstd",
+                compression_level=6,
+                use_dictionary=[*text, *(name for name in numbers if name not in _DELTA)],
+                column_encoding=dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
+                store_schema=False,
+            ) as writer,
+        ):
             writer.add_key_value_metadata(SCHEMA.metadata)
             for table in _row_groups(batches):
                 writer.write_table(table, row_group_size=ROW_GROUP)
@@ -158,6 +162,8 @@ def seal(tail: Path) -> None:
     ------
     OSError
         When the part could not be written; the tail stays, and nothing is lost.
+    TailDamaged
+        When the tail cannot be read to its end; it stays as well.
     """
     write_part(part_of(tail), read_tail(tail))
     tail.unlink()

@@ -17,8 +17,10 @@ from graphdiag_collectors.files import (
     write_part,
 )
 from graphdiag_collectors.schema import FORMAT, FORMAT_KEY
+from graphdiag_collectors.tails import TailDamaged
 
 _BATCH_ROWS = 65_536
+_WAY_OUT = "remove it from the folder to pack the rest."
 
 
 def pack(folder: str | os.PathLike[str], file: str | os.PathLike[str]) -> int:
@@ -43,6 +45,10 @@ def pack(folder: str | os.PathLike[str], file: str | os.PathLike[str]) -> int:
         raise ValueError(f"{source}: not a folder; a trace that is one file needs no packing.")
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(f"{target}: its folder does not exist; make it first.")
+    try:
+        next(source.iterdir(), None)  # a glob would find nothing, and not say why
+    except PermissionError as error:
+        raise ValueError(f"{source}: you may not read it; check its permissions.") from error
     paths = parts_and_tails(source)
     rows = _rows(paths)
     first = next(rows, None)
@@ -63,20 +69,32 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
             return
         except FileNotFoundError:
             path = part_of(path)  # sealed since the folder was listed
+        except TailDamaged as damage:
+            raise ValueError(
+                f"{path}: {damage}; report on the folder itself, or {_WAY_OUT}"
+            ) from damage
+        except OSError as error:
+            raise _unreadable(path, error) from error
     yield from _read_part(path)
+
+
+def _unreadable(path: Path, error: OSError) -> ValueError:
+    if isinstance(error, PermissionError):
+        return ValueError(f"{path}: you may not read it; check its permissions.")
+    return ValueError(f"{path}: cannot be read ({error.strerror or error}); {_WAY_OUT}")
 
 
 def _read_part(path: Path) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    way_out = "remove it from the folder to pack the rest."
     if path.stat().st_size == 0:
-        raise ValueError(f"{path}: the part has zero bytes; {way_out}")
+        raise ValueError(f"{path}: the part has zero bytes; {_WAY_OUT}")
     try:
-        with pq.ParquetFile(path) as part:
+        # An open file and not its name: Arrow takes no path that is not UTF-8.
+        with path.open("rb") as file, pq.ParquetFile(file) as part:
             found = (part.schema_arrow.metadata or {}).get(FORMAT_KEY)
             if found is None:
-                raise ValueError(f"{path}: a Parquet file, but no part of a trace; {way_out}")
+                raise ValueError(f"{path}: a Parquet file, but no part of a trace; {_WAY_OUT}")
             if found != str(FORMAT).encode():
                 raise ValueError(
                     f"{path}: trace format {found.decode(errors='replace')} is not format "
@@ -85,7 +103,9 @@ def _read_part(path: Path) -> Iterator[pa.RecordBatch]:
             for batch in part.iter_batches(_BATCH_ROWS):
                 yield _conform(batch)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ValueError(f"{path}: damaged Parquet ({error}); {way_out}") from error
+        raise ValueError(f"{path}: damaged, it is no whole Parquet; {_WAY_OUT}") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def _conform(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,22 +10,35 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 
+from graphdiag_collectors.blocks import Fields
 from graphdiag_collectors.channel import Channel
-from graphdiag_collectors.columns import Clock, Process, event_batch, step_batch
+from graphdiag_collectors.columns import (
+    IMPOSSIBLE,
+    Clock,
+    Process,
+    event_batch,
+    impossible,
+    keep,
+    step_batch,
+)
 from graphdiag_collectors.events import clean_event
 from graphdiag_collectors.files import Tail
+from graphdiag_collectors.labels import Words
 from graphdiag_collectors.schema import DROPPED
 from graphdiag_collectors.sealer import Sealer
 
@@ -57,6 +70,19 @@ class Status(NamedTuple):
     dropped: int
     bytes: int
     error: str | None
+
+
+class Observer(Protocol):
+    """Something that is shown what is written, in the thread that writes it."""
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        """Look at a batch of the trace's schema that was just written."""
+
+    def close(self) -> None:
+        """Stop: the writer closed, or :meth:`see` raised and is not called again."""
+
+    def abandon(self) -> None:
+        """Let go of what is the parent's, in a child just forked."""
 
 
 class Drops:
@@ -125,6 +151,8 @@ class Writer:
         Phases whose graphs are off by configuration, or True for all.
     run_event
         The latest run event; written again when somebody removed the files that held it.
+    observers
+        Shown each batch that was written; one that raises is closed and dropped.
     """
 
     def __init__(self, folder: Path, run: str, rank: int | None) -> None:
@@ -132,6 +160,7 @@ class Writer:
         self.channels: list[Channel] = []
         self.graphs_off: frozenset[str] | bool = frozenset()
         self.run_event: dict[str, Any] | None = None
+        self.observers: list[Observer] = []
         self._run_lost = False
         self.drops = Drops()
         self._events: deque[dict[str, Any]] = deque()
@@ -149,6 +178,10 @@ class Writer:
         self._progress: dict[Channel, _Progress] = {}
         self._turn = threading.Lock()
         self._stopping = False
+        if os.environ.get("GRAPHDIAG_METRICS"):
+            from graphdiag_collectors import metrics_endpoint
+
+            metrics_endpoint.serve_from_environment(self, rank)
         self._thread = threading.Thread(target=self._work, name="graphdiag-writer", daemon=True)
         self._thread.start()
 
@@ -190,12 +223,16 @@ class Writer:
             channel.stop()
         self.write()
         self._rotate()
+        for observer in tuple(self.observers):
+            observer.close()
         self._sealer.close()
 
     def abandon(self) -> None:
         """Let go of the files in a forked child: they are the parent's."""
         if self._tail is not None:
             self._tail.close()
+        for observer in self.observers:
+            observer.abandon()
 
     def _work(self) -> None:
         while not self._stopping:
@@ -237,19 +274,24 @@ class Writer:
         distance = self._clock.distance_ns()
         for begin in range(0, rows, BATCH_ROWS):
             batch = {name: column[begin : begin + BATCH_ROWS] for name, column in fields.items()}
-            self._append(
-                len(batch["label"]),
-                partial(
-                    step_batch,
-                    batch,
-                    progress.steps + begin,
-                    channel.labels.words,
-                    self._process,
-                    distance,
-                    self.graphs_off,
-                ),
-            )
+            self._write_batch(batch, progress.steps + begin, channel.labels.words, distance)
         progress.steps += rows
+
+    def _write_batch(
+        self, batch: Fields, first: int, words: Sequence[Words], distance_ns: int
+    ) -> None:
+        """Write rows of one lane, those with impossible sizes left out and counted."""
+        bad = impossible(batch, words)
+        lost = int(np.count_nonzero(bad))
+        if lost:
+            self.drops.add(lost, IMPOSSIBLE)
+            batch = keep(batch, ~bad, first)
+        rows = len(batch["label"])
+        if rows:
+            make = partial(
+                step_batch, batch, first, words, self._process, distance_ns, self.graphs_off
+            )
+            self._append(rows, make)
 
     def _tell_losses(self) -> None:
         """Write what a reader must know in spite of losses: the run's configuration, the count."""
@@ -269,7 +311,21 @@ class Writer:
         except Exception as error:  # a full disk, or a fault of ours: the engine goes on
             self.drops.add(rows, f"{type(error).__name__}: {error}")
             return False
+        for observer in tuple(self.observers):
+            self._show(observer, batch)
         return True
+
+    def _show(self, observer: Observer, batch: pa.RecordBatch) -> None:
+        """Show a written batch to an observer; one that raises is closed and dropped."""
+        try:
+            observer.see(batch)
+        except Exception as error:
+            with suppress(ValueError):
+                self.observers.remove(observer)
+            with suppress(Exception):
+                observer.close()
+                what = f"{type(observer).__name__} was dropped ({type(error).__name__}: {error})"
+                sys.stderr.write(f"graphdiag: {what}; recording goes on\n")
 
     def _open_tail(self) -> Tail:
         tail = self._tail

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from graphdiag.commands import common
+from graphdiag.paths import printable
 
 
 @click.command()
@@ -48,7 +48,7 @@ def command(context: click.Context, pid: int, output: str, append: bool, inject:
         click.echo(line, err=failed)
     if all(answer.error for answer in answers):
         context.exit(2)
-    shown = common.printable(str(Path(output).absolute()))
+    shown = printable(str(Path(output).absolute()))
     click.echo(f"Trace: {shown}")
     click.echo(
         f"Next: graphdiag report {shlex.quote(shown)}, and graphdiag detach {pid} at the end"

@@ -2,22 +2,64 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from graphdiag.errors import GraphdiagError
+from graphdiag.paths import printable
 
 if TYPE_CHECKING:
     from graphdiag.findings import Report
 
-sources = click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+Command = TypeVar("Command", bound=Callable[..., Any])
+Paths = TypeVar("Paths", str, tuple[str, ...])
+
+
+def _given(context: click.Context, parameter: click.Parameter, value: Paths) -> Paths:
+    """Refuse an empty path, which Python would take for the current folder."""
+    if "" in (value if isinstance(value, tuple) else (value,)):
+        raise click.BadParameter(
+            "an empty string names no file (an unset variable?).", context, parameter
+        )
+    return value
+
+
+sources = click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, callback=_given)
+
+
+def path_argument(name: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds an argument for a path."""
+    return click.argument(name, callback=_given)
+
+
+def forms(markdown_help: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds ``--json`` and ``--markdown``."""
+
+    def add(function: Command) -> Command:
+        as_markdown = click.option("--markdown", "as_markdown", is_flag=True, help=markdown_help)
+        as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+        return as_json(as_markdown(function))
+
+    return add
+
+
+def form(as_json: bool, as_markdown: bool) -> str | None:
+    """Return ``json``, ``markdown`` or None for text.
+
+    Raises
+    ------
+    click.UsageError
+        When both are asked for.
+    """
+    if as_json and as_markdown:
+        raise click.UsageError("Give --json or --markdown, not both.")
+    return "json" if as_json else "markdown" if as_markdown else None
 
 
 def diagnose(paths: Sequence[str]) -> Report:
@@ -25,13 +67,9 @@ def diagnose(paths: Sequence[str]) -> Report:
     from graphdiag.diagnosis import diagnose
     from graphdiag.sources import open_source
 
+    shown = ["standard input" if path == "-" else printable(path) for path in paths]
     with working("reading and diagnosing"), open_source(paths) as trace:
-        return diagnose(trace, ", ".join(map(printable, paths)))
-
-
-def printable(path: str) -> str:
-    """Return a path whose undecodable bytes are replaced, so that it can be printed as UTF-8."""
-    return os.fsencode(path).decode("utf-8", "replace")
+        return diagnose(trace, ", ".join(shown))
 
 
 @contextmanager
@@ -52,13 +90,31 @@ def keep_sources(output: str, paths: Sequence[str]) -> None:
     if target.exists():
         for path in map(Path, paths):
             if path.exists() and path.samefile(target):
-                raise GraphdiagError(f"{output}: is the source itself; name another output file.")
+                raise GraphdiagError(
+                    f"{printable(output)}: is the source itself; name another output file."
+                )
 
 
 def refuse_overwrite(output: str, force: bool) -> None:
-    """Raise GraphdiagError when ``output`` exists and ``--force`` was not given."""
+    """Raise GraphdiagError when ``output`` is no file to write, or exists without ``--force``."""
+    refuse_output(output)
+    if output == "-":
+        raise GraphdiagError("-: a trace is not written to standard output; name a file.")
     if Path(output).exists() and not force:
-        raise GraphdiagError(f"{output}: exists already; name another file or give --force.")
+        raise GraphdiagError(
+            f"{printable(output)}: exists already; name another file or give --force."
+        )
+
+
+def refuse_output(output: str) -> None:
+    """Raise GraphdiagError, before any work is done, when no file can be at ``output``."""
+    target, shown = Path(output), printable(output)
+    if not output:
+        raise GraphdiagError("-o: an empty string names no file (an unset variable?).")
+    if target.is_dir():
+        raise GraphdiagError(f"{shown}: is a folder; name the file to write in it.")
+    if not target.absolute().parent.exists():
+        raise GraphdiagError(f"{shown}: its folder does not exist; make it first.")
 
 
 def written(rows: int, output: str) -> None:

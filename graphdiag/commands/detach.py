@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from graphdiag.commands import common
+from graphdiag.paths import printable
 
 
 @click.command()
@@ -27,5 +27,5 @@ def command(context: click.Context, pid: int) -> None:
         click.echo(line, err=failed)
     traces = {str(answer.told["trace"]): None for answer in answers if answer.told.get("trace")}
     for trace in traces:
-        click.echo(f"Next: graphdiag report {shlex.quote(common.printable(trace))}")
+        click.echo(f"Next: graphdiag report {shlex.quote(printable(trace))}")
     context.exit(2 if any(answer.error for answer in answers) else 0)

@@ -16,7 +16,8 @@ from graphdiag.commands import common
 def command(sources: tuple[str, ...], output: str, force: bool) -> None:
     """Write server logs or profiler traces as a trace in Parquet.
 
-    Several SOURCEs are the parts of one, such as rotated logs, in the order given.
+    Several SOURCEs are the parts of one, such as rotated logs, in the order given; - is standard
+    input.
     """
     common.keep_sources(output, sources)
     common.refuse_overwrite(output, force)

@@ -8,11 +8,12 @@ import click
 
 from graphdiag.commands import common
 from graphdiag.errors import GraphdiagError
+from graphdiag.paths import printable, unwritable
 
 
 @click.command()
-@click.argument("folder")
-@click.argument("file")
+@common.path_argument("folder")
+@common.path_argument("file")
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 def command(folder: str, file: str, force: bool) -> None:
     """Pack a recording's folder into one file.
@@ -20,7 +21,9 @@ def command(folder: str, file: str, force: bool) -> None:
     The FILE is to attach to a bug report; the FOLDER stays as it is.
     """
     if Path(folder).resolve() in Path(file).resolve().parents:
-        raise GraphdiagError(f"{file}: lies in the folder to pack; name a file outside it.")
+        raise GraphdiagError(
+            f"{printable(file)}: lies in the folder to pack; name a file outside it."
+        )
     common.keep_sources(file, [folder])
     common.refuse_overwrite(file, force)
     from graphdiag_collectors.pack import pack
@@ -28,6 +31,9 @@ def command(folder: str, file: str, force: bool) -> None:
     with common.working("packing"):
         try:
             rows = pack(folder, file)
-        except (ValueError, FileNotFoundError) as error:
+        except ValueError as error:
             raise GraphdiagError(str(error)) from error
+        except OSError as error:  # without a number it is a sentence of the collectors'
+            sentence = unwritable(printable(file), error) if error.errno else str(error)
+            raise GraphdiagError(sentence) from error
     common.written(rows, file)

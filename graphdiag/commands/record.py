@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from graphdiag.commands import common
 from graphdiag.errors import GraphdiagError
+from graphdiag.paths import printable
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -36,12 +36,13 @@ def command(
     trace = Path(output)
     if trace.exists() and not append:
         raise GraphdiagError(
-            f"{output}: exists already; name another folder, or give --append to add a run to it."
+            f"{printable(output)}: exists already; name another folder, or give --append to add a "
+            "run to it."
         )
     from graphdiag.recording import has_rows, record_command
 
     code = record_command(command_line, trace)
-    shown = common.printable(output)
+    shown = printable(output)
     if has_rows(trace):
         click.echo(f"graphdiag: recorded into {shown}", err=True)
         click.echo(f"Next: graphdiag report {shlex.quote(shown)}", err=True)

@@ -11,30 +11,37 @@ from typing import TYPE_CHECKING
 import click
 
 from graphdiag.commands import common
+from graphdiag.errors import GraphdiagError
+from graphdiag.paths import printable, unwritable
 
 if TYPE_CHECKING:
     from graphdiag.findings import Report
 
-NARROWEST, WIDEST = 60, 100
+NARROWEST, WIDEST = 40, 100
 
 
 @click.command()
 @common.sources
-@click.option("--json", "form", flag_value="json", help="Print JSON, for machines.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown, for an issue.")
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of the terminal.")
-def command(sources: tuple[str, ...], form: str | None, output: str | None) -> None:
+@common.forms("Print Markdown, for an issue.")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of the terminal (-).")
+def command(sources: tuple[str, ...], as_json: bool, as_markdown: bool, output: str | None) -> None:
     """Say which of the four cases a trace has, why, and what to do.
 
     SOURCE is a recorded trace (a file, a folder or a glob), a server log of vLLM or SGLang,
-    or a profiler's JSON; several SOURCEs are the parts of one.
+    or a profiler's JSON; several SOURCEs are the parts of one, and - is standard input.
     """
+    form = common.form(as_json, as_markdown)
+    output = None if output == "-" else output
     if output is not None:
+        common.refuse_output(output)
         common.keep_sources(output, sources)
     report = common.diagnose(sources)
     text = _render(report, form, to_terminal=output is None and sys.stdout.isatty())
     if output is not None:
-        Path(output).write_text(text, encoding="utf-8")
+        try:
+            Path(output).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise GraphdiagError(unwritable(printable(output), error)) from error
     elif form is not None:
         click.echo(text.encode(), nl=False)
     else:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from graphdiag.commands import common
+
 
 @click.command()
-@click.option("--json", "form", flag_value="json", help="Print JSON, for machines.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown, for a page.")
-def command(form: str | None) -> None:
+@common.forms("Print Markdown, for a page.")
+def command(as_json: bool, as_markdown: bool) -> None:
     """Print the trace format: every column with its unit and meaning."""
+    form = common.form(as_json, as_markdown)
     from graphdiag.reporters import schema_page
 
     if form == "json":

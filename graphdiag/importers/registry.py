@@ -31,6 +31,18 @@ IMPORTERS = ("kineto", "sglang_log", "vllm_log")
 """Modules of this package that implement :class:`Importer`, tried in this order."""
 
 
+_TITLES = {
+    "kineto": "a Kineto trace",
+    "sglang-log": "an SGLang log",
+    "vllm-log": "a vLLM log",
+}
+
+
+def title(importer: Importer) -> str:
+    """Return what a sentence calls a file that ``importer`` reads, such as ``a vLLM log``."""
+    return _TITLES.get(importer.NAME, f"a {importer.NAME}")
+
+
 def load(name: str) -> Importer:
     """Return the importer module called ``name``."""
     return cast(Importer, import_module(f"graphdiag.importers.{name}"))
@@ -51,7 +63,7 @@ def recognise(source: Source) -> Importer:
         importer = load(name)
         if importer.recognises(head):
             return importer
-    known = ", ".join(load(name).NAME for name in IMPORTERS)
+    known = ", ".join(title(load(name)) for name in IMPORTERS)
     raise SourceError(
         f"{source.path}: not a graphdiag trace and none of the sources known ({known}); "
         "give a trace.parquet, a profiler's JSON or a server log."

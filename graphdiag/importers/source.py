@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
-import fsspec
-
 from graphdiag.errors import SourceError
 from graphdiag.importers.gunzip import Gunzip
+from graphdiag.paths import unreadable
+from graphdiag.places import Place, locate
 
 HEAD_BYTES = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -28,9 +28,18 @@ def read_some(stream: BinaryIO, target: memoryview) -> int:
 
 @dataclass(frozen=True)
 class Source:
-    """A file to import, named by a local path or an fsspec URL."""
+    """A file to import.
+
+    Attributes
+    ----------
+    path
+        A local path or an fsspec URL; what sentences call the file.
+    place
+        Where it lies, if that is not what ``path`` says.
+    """
 
     path: str
+    place: Place | None = None
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
@@ -42,8 +51,11 @@ class Source:
             When the file does not exist or cannot be read.
         """
         try:
-            raw = fsspec.open(self.path, "rb").open()
-        except (OSError, ValueError, ImportError) as error:
+            place = self._place()
+            raw = place.filesystem.open(place.path, "rb")
+        except OSError as error:
+            raise SourceError(unreadable(self.path, error)) from error
+        except (ValueError, ImportError) as error:
             raise SourceError(f"{self.path}: cannot be opened ({error}).") from error
         with raw:
             if raw.read(2) == _GZIP_MAGIC:
@@ -71,13 +83,16 @@ class Source:
             except EOFError:
                 pass  # a cut gzip: what could be read is enough to recognise it
             except OSError as error:
-                raise SourceError(f"{self.path}: cannot be read ({error}).") from error
+                raise SourceError(unreadable(self.path, error)) from error
             return bytes(buffer[:filled])
 
     def modified_ns(self) -> int | None:
         """Return the modification time in wall-clock ns, or None where the store has none."""
-        filesystem, path = fsspec.core.url_to_fs(self.path)
+        place = self._place()
         try:
-            return int(filesystem.modified(path).timestamp() * 1e9)
+            return int(place.filesystem.modified(place.path).timestamp() * 1e9)
         except (NotImplementedError, OSError):
             return None
+
+    def _place(self) -> Place:
+        return self.place or locate(self.path)

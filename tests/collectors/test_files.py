@@ -13,6 +13,7 @@ from graphdiag_collectors import files
 from graphdiag_collectors.columns import SCHEMA
 from graphdiag_collectors.files import Tail, part_of, parts_and_tails, read_tail, seal
 from graphdiag_collectors.schema import FORMAT_KEY
+from graphdiag_collectors.tails import TailDamaged
 
 
 def batch(*requested: int) -> pa.RecordBatch:
@@ -46,6 +47,28 @@ def test_a_tail_cut_anywhere_keeps_its_whole_batches(tmp_path: Path) -> None:
         cut.write_bytes(data[:length])
         expected = 2 * sum(end <= length for end in ends[1:])
         assert sizes(cut) == whole[:expected]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("offset", [0, 4, 40, 2000])
+def test_damage_within_a_tail_is_no_torn_batch(tmp_path: Path, place: int, offset: int) -> None:
+    tail = Tail(tmp_path / "_tail-a-0.arrow")
+    ends = [tail.path.stat().st_size]
+    for size in range(3):
+        tail.append(batch(size, size + 10))
+        ends.append(tail.path.stat().st_size)
+    tail.close()
+    data = bytearray(tail.path.read_bytes())
+    begin = ends[place] + offset
+    data[begin : begin + 400] = b"\x7f" * 400
+    tail.path.write_bytes(data)
+    found: list[int] = []
+    with pytest.raises(TailDamaged, match=f"damaged after {2 * place} rows; the rows") as damage:
+        found.extend(rows.num_rows for rows in read_tail(tail.path))
+    assert (damage.value.rows, sum(found)) == (2 * place, 2 * place)
+    with pytest.raises(TailDamaged):
+        seal(tail.path)
+    assert [path.name for path in tmp_path.iterdir()] == ["_tail-a-0.arrow"]
 
 
 def test_sealing_moves_the_rows_and_leaves_nothing_else(tmp_path: Path) -> None:

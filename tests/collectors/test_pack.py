@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,6 +37,52 @@ def test_parts_and_tails_become_one_file(recorded: Path, tmp_path: Path) -> None
     assert pq.read_metadata(target).metadata[FORMAT_KEY] == b"1"
     assert sorted(path.name for path in recorded.iterdir()) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["packed.parquet", "trace.parquet"]
+
+
+def test_a_damaged_tail_is_named(recorded: Path, tmp_path: Path) -> None:
+    (tail,) = recorded.glob("_tail-*")
+    tail.write_bytes(tail.read_bytes() + b"more than a torn batch")
+    with pytest.raises(ValueError, match="damaged after 2 rows; the rows after that are") as caught:
+        pack(recorded, tmp_path / "packed.parquet")
+    assert tail.name in str(caught.value)
+    assert not (tmp_path / "packed.parquet").exists()
+
+
+def test_paths_that_are_not_utf8(recorded: Path, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        recorded.rename(odd)
+    except OSError:
+        pytest.skip("this file system takes no names that are not UTF-8")
+    target = tmp_path / os.fsdecode(b"p\xe9.parquet")
+    assert pack(odd, target) == 6
+    target.rename(tmp_path / "packed.parquet")
+    assert pq.read_metadata(tmp_path / "packed.parquet").num_rows == 6
+
+
+def test_what_may_not_be_read_is_named(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = min(recorded.glob("part-*"))
+    opened = Path.open
+
+    def refuse(path: Path, *arguments: str) -> IO[Any]:
+        if path == part:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ValueError, match="you may not read it; check its permissions") as caught:
+        pack(recorded, tmp_path / "packed.parquet")
+    assert str(caught.value).startswith(f"{part}: ")
+
+    def refuse_folder(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse_folder)
+    with pytest.raises(ValueError, match="you may not read it; check its permissions") as caught:
+        pack(recorded, tmp_path / "packed.parquet")
+    assert str(caught.value).startswith(f"{recorded}: ")
 
 
 def test_a_folder_still_being_recorded_into(recorder: Recorder, folder: Path) -> None:
@@ -72,7 +120,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path, recorded: Path) -> None:
     ("content", "sentence"),
     [
         (b"", "has zero bytes; remove it from the folder to pack the rest"),
-        (b"PAR1 and no more", "damaged Parquet"),
+        (b"PAR1 and no more", "damaged, it is no whole Parquet"),
         (None, "no part of a trace"),
         (b"2", "trace format 2 is not format 1"),
     ],

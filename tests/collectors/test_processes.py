@@ -39,7 +39,7 @@ _TWO = """
     import sys
     from graphdiag_collectors import Recorder
     recorder = Recorder(sys.argv[1], rank=int(sys.argv[2]))
-    for size in range(1000):
+    for size in range(1, 1001):
         with recorder.step(requested=size) as step:
             step.replayed(bucket=1024, artifact="decode/1024")
 """
@@ -53,7 +53,7 @@ def test_two_processes_record_into_one_folder_and_seal_at_exit(folder: Path) -> 
     assert names(folder) == ["part", "part"]
     for rank, process in enumerate(processes):
         rows = [row for row in steps(folder) if row["rank"] == rank]
-        assert [row["requested"] for row in rows] == list(range(1000))
+        assert [row["requested"] for row in rows] == list(range(1, 1001))
         assert {row["pid"] for row in rows} == {process.pid}
     assert {row["run"] for row in read(folder)} == {"run-of-the-tests"}
 

@@ -80,9 +80,6 @@ def test_fates(recorder: Recorder, folder: Path) -> None:
     [
         (16, 16, "exact", 0.0),
         (9, 16, "padded", 7 / 9),
-        (0, 4, "padded", None),  # no ratio to no rows
-        (0, 0, "exact", None),
-        (17, 16, None, None),  # a bucket cannot be smaller: nothing is derived
         (17, None, None, None),
     ],
 )
@@ -269,6 +266,13 @@ def test_an_exception_of_the_engine_passes_and_its_step_is_there(
         {"requested": 9, "phase": "decoding"},
         {"requested": 9, "no_column": 1},
         {"requested": 9, "clock": 1.0},
+        {"requested": 0},
+        {"requested": -3},
+        {"requested": -3, "kind": "filler"},
+        {"requested": 9, "bucket": 0},
+        {"requested": 9, "bucket": -16},
+        {"requested": 9, "bucket": 8},
+        {"requested": 9, "bucket": 8, "outcome": "padded"},
     ],
 )
 def test_bad_arguments_do_not_raise_and_are_counted(
@@ -278,6 +282,7 @@ def test_bad_arguments_do_not_raise_and_are_counted(
         step.set(**{name: value for name, value in columns.items() if name != "requested"})
     with recorder.step(requested=1) as step:
         step.replayed(1, "decode/1")
+    recorder.flush()
     assert recorder.status().dropped == 1
     recorder.close()
     (row,) = steps(folder)
@@ -285,6 +290,32 @@ def test_bad_arguments_do_not_raise_and_are_counted(
     (mark,) = read(folder, "mark")
     assert (mark["kind"], mark["weight"]) == (DROPPED, 1)
     assert json.loads(mark["config"])["why"]
+
+
+def test_steps_keep_their_index_when_others_are_dropped(recorder: Recorder, folder: Path) -> None:
+    for size in (1, -633, 2, 0, 3):
+        with recorder.step(requested=size) as step:
+            step.replayed(4)
+    recorder.record(requested=9, bucket=8, step=70)
+    recorder.record(requested=8, bucket=8, step=71)
+    recorder.flush()
+    assert (recorder.status().rows, recorder.status().dropped) == (6, 3)  # a run and a mark
+    recorder.close()
+    found = [(row["step"], row["requested"]) for row in steps(folder)]
+    assert found == [(0, 1), (2, 2), (4, 3), (71, 8)]
+    (mark,) = read(folder, "mark")
+    assert json.loads(mark["config"])["why"].startswith("requested is below 1")
+
+
+def test_sizes_that_only_look_impossible_are_kept(recorder: Recorder, folder: Path) -> None:
+    recorder.record(requested=0, kind="filler")  # an idle data-parallel rank
+    recorder.record(requested=0, bucket=4, kind="filler")
+    recorder.record(requested=9, bucket=8, outcome="capture")
+    recorder.record(requested=9, bucket=8, outcome="fallback", reason="over_max")
+    recorder.close()
+    kept = [(row["requested"], row["bucket"], row["padding_ratio"]) for row in steps(folder)]
+    assert kept == [(0, None, None), (0, 4, None), (9, 8, None), (9, 8, None)]
+    assert recorder.status().dropped == 0
 
 
 def test_a_bad_record_does_not_raise(recorder: Recorder) -> None:
@@ -380,10 +411,11 @@ _TEXT = st.none() | st.text(st.characters(codec="utf-8"), max_size=8)
 _NUMBERS = {
     column.name: st.none() | (_I32 if str(column.type) == "int32" else _I64)
     for column in columns_of("step")
-    if str(column.type) in ("int32", "int64") and column.name not in (*_FILLED, "requested")
+    if str(column.type) in ("int32", "int64")
+    and column.name not in (*_FILLED, "requested", "bucket")
 }
 _RECORDS = st.fixed_dictionaries(
-    {"requested": _I32},
+    {"requested": st.integers(1, 2**31 - 1)},
     optional=_NUMBERS | {"artifact": _TEXT, "kind": _TEXT},
 )
 

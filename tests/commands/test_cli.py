@@ -88,8 +88,11 @@ def test_a_sentence_with_control_characters_stays_one_line(
 def test_an_os_error_is_one_sentence(
     run: Callable[..., tuple[int, str, str]], failing: Callable[[BaseException], None]
 ) -> None:
+    failing(OSError(5, "Input/output error", "a.log"))
+    assert run("report", "a.log") == (2, "", "graphdiag: a.log: Input/output error.\n")
     failing(PermissionError(13, "Permission denied", "a.log"))
-    assert run("report", "a.log") == (2, "", "graphdiag: a.log: Permission denied.\n")
+    sentence = "graphdiag: a.log: you may not use it; check its permissions.\n"
+    assert run("report", "a.log") == (2, "", sentence)
 
 
 def test_an_unexpected_error_says_that_it_is_a_bug(
@@ -133,6 +136,31 @@ def test_a_closed_pipe_is_quiet() -> None:
             check=False,
         )
     assert result.stderr == b""
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+@pytest.mark.parametrize("arguments", ["schema", "report t.parquet", "report nothing"])
+def test_closed_streams_are_no_bug(tmp_path: Path, closed: str, arguments: str) -> None:
+    write([step(8, 8)], tmp_path / "t.parquet")
+    result = subprocess.run(
+        ["/bin/sh", "-c", f'"{sys.executable}" -m graphdiag {arguments} {closed}'],
+        capture_output=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+    fails = "nothing" in arguments
+    assert (result.returncode, result.stdout) == (2 if fails else 0, b"")
+    told = b"graphdiag: nothing: no such file; check the path.\n" if fails else b""
+    assert result.stderr == (b"" if "2>&-" in closed else told)
+
+
+def test_bytes_that_are_not_utf8_are_replaced(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    path = str(tmp_path / os.fsdecode(b"caf\xe9.log"))
+    expected = f"graphdiag: {tmp_path}/caf\ufffd.log: no such file; check the path.\n"
+    assert run("report", path) == (2, "", expected)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110

@@ -58,6 +58,20 @@ def test_force_never_overwrites_the_source(run: Run, tmp_path: Path) -> None:
     assert log.read_text() == "precious"
 
 
+def test_an_output_that_is_no_file_is_refused_at_once(
+    run: Run, tmp_path: Path, imported: list[tuple[Sequence[str], str]]
+) -> None:
+    for output, why in (
+        (str(tmp_path), "is a folder; name the file to write in it."),
+        (str(tmp_path / "no" / "t.parquet"), "its folder does not exist; make it first."),
+        ("-", "a trace is not written to standard output; name a file."),
+    ):
+        assert run("import", "a.log", "-o", output) == (2, "", f"graphdiag: {output}: {why}\n")
+    code, _, err = run("import", "a.log", "-o", "")
+    assert (code, "an empty string names no file" in err) == (2, True)
+    assert imported == []
+
+
 def test_an_output_is_required(run: Run) -> None:
     code, _, err = run("import", "a.log")
     assert code == 2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,22 @@ def test_a_bad_folder_is_one_sentence(
     code, out, err = run("pack", "folder", "out.parquet")
     assert (code, out) == (2, "")
     assert err == "graphdiag: folder: holds no part; give the folder that a recorder wrote.\n"
+
+
+def test_what_cannot_be_written_is_one_sentence(run: Run, packing: Callable[[Pack], None]) -> None:
+    def pack(folder: str, file: str) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", "_x.parquet.tmp")
+
+    packing(pack)
+    sentence = "x.parquet: you may not write there; name a file in another folder."
+    assert run("pack", "folder", "x.parquet") == (2, "", f"graphdiag: {sentence}\n")
+
+
+def test_an_empty_string_is_no_folder(run: Run, packing: Callable[[Pack], None]) -> None:
+    packing(lambda folder, file: pytest.fail("must not pack"))
+    for arguments in (["", "x.parquet"], ["folder", ""]):
+        code, _, err = run("pack", *arguments)
+        assert (code, "an empty string names no file" in err) == (2, True)
 
 
 def test_refuses_to_write_into_the_folder_or_over_a_file(

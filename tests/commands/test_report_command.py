@@ -62,8 +62,34 @@ def test_writes_to_a_file_without_colour(run: Run, tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_one_sentence(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "missing" / "report.txt"
-    expected = f"graphdiag: {target}: No such file or directory.\n"
+    expected = f"graphdiag: {target}: its folder does not exist; make it first.\n"
     assert run("report", "server.log", "-o", str(target)) == (2, "", expected)
+    expected = f"graphdiag: {tmp_path}: is a folder; name the file to write in it.\n"
+    assert run("report", "server.log", "-o", str(tmp_path)) == (2, "", expected)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_dash_is_standard_output(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("report", "server.log", *form, "-o", "-") == run("report", "server.log", *form)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [["report", "server.log"], ["schema"]])
+def test_two_forms_are_a_usage_error(run: Run, arguments: list[str]) -> None:
+    code, out, err = run(*arguments, "--json", "--markdown")
+    assert (code, out) == (2, "")
+    assert "Give --json or --markdown, not both." in err
+
+
+@pytest.mark.parametrize("arguments", [["report"], ["check", "--max-fallback", "1%"]])
+def test_an_empty_string_is_no_source(run: Run, arguments: list[str]) -> None:
+    for sources in ([""], ["server.log", ""]):
+        code, out, err = run(*arguments, *sources)
+        assert (code, out) == (2, "")
+        assert "an empty string names no file" in err
 
 
 def test_never_overwrites_its_own_source(run: Run, tmp_path: Path) -> None:
@@ -75,7 +101,7 @@ def test_never_overwrites_its_own_source(run: Run, tmp_path: Path) -> None:
     assert log.read_text() == "precious"
 
 
-@pytest.mark.parametrize(("columns", "width"), [("100", 100), ("20", 60), ("500", 100), ("x", 80)])
+@pytest.mark.parametrize(("columns", "width"), [("100", 100), ("20", 40), ("500", 100), ("x", 80)])
 def test_columns_sets_the_width_within_reason(
     run: Run, monkeypatch: pytest.MonkeyPatch, columns: str, width: int
 ) -> None:
