@@ -1,0 +1,74 @@
+"""The vLLM collector: an entry point of ``vllm.general_plugins``.
+
+vLLM calls :func:`register` in every process of an engine. Without ``GRAPHDIAG_TRACE`` it does
+nothing. With it, it asks to be told when vLLM imports the modules that dispatch, capture and
+compile, which happens in the worker only; nothing is imported here, and nothing is opened until a
+model runs. What a version does not have is not hooked and named in the run event.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+from graphdiag_collectors import (
+    vllm_capture,
+    vllm_compile,
+    vllm_draft,
+    vllm_v1,
+    vllm_v2,
+)
+from graphdiag_collectors.import_hook import when_imported
+from graphdiag_collectors.recorder import TRACE_VARIABLE
+from graphdiag_collectors.vllm_state import State
+
+Hook = Callable[[State, ModuleType], None]
+
+HOOKS: tuple[tuple[str, Hook], ...] = (
+    ("vllm.v1.cudagraph_dispatcher", vllm_v1.hook_dispatcher),
+    ("vllm.v1.worker.gpu_model_runner", vllm_v1.hook_runner),
+    ("vllm.v1.worker.gpu_model_runner", vllm_capture.hook_runner),
+    ("vllm.v1.worker.gpu.dp_utils", vllm_v2.hook_dispatch),
+    ("vllm.v1.worker.gpu.cudagraph_utils", vllm_capture.hook_manager),
+    ("vllm.v1.worker.gpu.async_utils", vllm_v2.hook_output),
+    ("vllm.v1.worker.gpu.model_runner", vllm_v2.hook_runner),
+    ("vllm.v1.worker.gpu.model_runner", vllm_capture.hook_runner),
+    ("vllm.v1.worker.gpu_worker", vllm_capture.hook_worker),
+    ("vllm.v1.spec_decode.llm_base_proposer", vllm_draft.hook_drafters),
+    ("vllm.v1.spec_decode.eagle", vllm_draft.hook_drafters),
+    ("vllm.v1.spec_decode.extract_hidden_states", vllm_draft.hook_drafters),
+    ("vllm.v1.worker.encoder_cudagraph", vllm_draft.hook_encoder),
+    ("vllm.compilation.backends", vllm_compile.hook_backends),
+    ("vllm.compilation.decorators", vllm_compile.hook_decorators),
+)
+
+STATE: State | None = None
+"""The collector in this process, once registered."""
+
+
+def register() -> None:
+    """Patch vLLM where ``GRAPHDIAG_TRACE`` is set.
+
+    vLLM calls it, any number of times. It never raises.
+    """
+    global STATE
+    try:
+        if STATE is not None or not os.environ.get(TRACE_VARIABLE):
+            return
+        STATE = state = State()
+        for name, hook in HOOKS:
+            when_imported(name, _hooking(state, name, hook))
+    except Exception as error:
+        print(f"graphdiag: vLLM is not hooked ({error})", file=sys.stderr)
+
+
+def _hooking(state: State, name: str, hook: Hook) -> Callable[[ModuleType], None]:
+    def imported(module: ModuleType) -> None:
+        try:
+            hook(state, module)
+        except Exception as error:  # a version that looks different
+            state.hooks.missing[f"{name}: {hook.__name__}"] = f"{type(error).__name__}: {error}"
+
+    return imported
