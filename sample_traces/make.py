@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from graphdiag_collectors import Recorder
@@ -66,18 +67,53 @@ def cold_start(recorder: Recorder, arrivals: Path) -> None:
     engine.serve([*first, *later], until_s=75.0, most_steps=12_000)
 
 
-SAMPLES: dict[str, tuple[Callable[[Recorder, Path], None], list[int], int]] = {
-    "healthy": (healthy, _LADDER_8, 512),
-    "doubling_ladder": (doubling_ladder, _LADDER_DOUBLING, 2048),
-    "fallback_trap": (fallback_trap, [1, 2, 4, 8, 12, 16, 24, 32], 4096),
-    "practice": (practice, [1, 4, 8, 16, 32], 32),
-    "cold_start": (cold_start, [1, 2, 4, 8, 16, 24, 32], 32),
+@dataclass(frozen=True)
+class Sample:
+    """One sample: who records it, what its traffic is, and how the engine is configured."""
+
+    record: Callable[[Recorder, Path], None]
+    traffic: str
+    buckets: list[int]
+    max_running: int
+
+
+SAMPLES = {
+    "healthy": Sample(
+        healthy,
+        "Azure arrivals three times as fast, a dense ladder, warmed up.",
+        _LADDER_8,
+        512,
+    ),
+    "doubling_ladder": Sample(
+        doubling_ladder,
+        "Azure arrivals nine times as fast, and a ladder that doubles above 128.",
+        _LADDER_DOUBLING,
+        2048,
+    ),
+    "fallback_trap": Sample(
+        fallback_trap,
+        "A ceiling of 32, and at 40 s a burst of 70 requests that eager steps never let pass.",
+        [1, 2, 4, 8, 12, 16, 24, 32],
+        4096,
+    ),
+    "practice": Sample(
+        practice,
+        "The practice distribution on buckets 1, 4, 8, 16, 32: batch nine replays sixteen.",
+        [1, 4, 8, 16, 32],
+        32,
+    ),
+    "cold_start": Sample(
+        cold_start,
+        "32 requests at once, then Poisson; every bucket compiled and captured on its first use.",
+        [1, 2, 4, 8, 16, 24, 32],
+        32,
+    ),
 }
 
 
 def make(name: str, arrivals: Path, out: Path) -> Path:
     """Record the sample ``name`` and return its file."""
-    record, buckets, max_running = SAMPLES[name]
+    sample = SAMPLES[name]
     target = out / f"{name}.parquet"
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "trace.parquet"
@@ -85,14 +121,14 @@ def make(name: str, arrivals: Path, out: Path) -> Path:
             "engine": "simulated",
             "mode": "FULL",
             "axis": "requests",
-            "capture_sizes": buckets,
-            "max_num_seqs": max_running,
+            "capture_sizes": sample.buckets,
+            "max_num_seqs": sample.max_running,
             "graphs_off": ["prefill"],
-            "simulated": (record.__doc__ or "").splitlines()[0]
-            + " Step times are formulas on a simulated clock; no device was measured.",
+            "simulated": f"{sample.traffic} Step times are formulas on a simulated clock; no device "
+            "was measured.",
         }
         with Recorder(folder, config=config, axis="requests", phase="decode") as recorder:
-            record(recorder, arrivals)
+            sample.record(recorder, arrivals)
         target.unlink(missing_ok=True)
         pack(folder, target)
     return target
