@@ -18,6 +18,7 @@ from graphdiag_collectors.pack import pack
 from simulate import Engine, Request, StepTimes, azure, poisson, practice_sizes
 
 MIB = 1 << 20
+_NO_DEVICE = "Step times are formulas on a simulated clock; no device was measured."
 _LLM = StepTimes(replay_base=5.0, replay_row=0.024, eager_base=5.9, eager_row=0.024)
 _LADDER_8 = [1, 2, 4, *range(8, 513, 8)]
 _LADDER_DOUBLING = [1, 2, 4, *range(8, 129, 8), 256, 512, 1024, 2048]
@@ -124,8 +125,7 @@ def make(name: str, arrivals: Path, out: Path) -> Path:
             "capture_sizes": sample.buckets,
             "max_num_seqs": sample.max_running,
             "graphs_off": ["prefill"],
-            "simulated": f"{sample.traffic} Step times are formulas on a simulated clock; no device "
-            "was measured.",
+            "simulated": f"{sample.traffic} {_NO_DEVICE}",
         }
         with Recorder(folder, config=config, axis="requests", phase="decode") as recorder:
             sample.record(recorder, arrivals)
