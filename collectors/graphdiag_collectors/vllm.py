@@ -1,27 +1,28 @@
 """The vLLM collector: an entry point of ``vllm.general_plugins``.
 
-vLLM calls :func:`register` in every process of an engine. Without ``GRAPHDIAG_TRACE`` it does
-nothing. With it, it asks to be told when vLLM imports the modules that dispatch, capture and
-compile, which happens in the worker only; nothing is imported here, and nothing is opened until a
-model runs. What a version does not have is not hooked and named in the run event.
+vLLM calls :func:`register` in every process of an engine. Without ``GRAPHDIAG_TRACE`` it patches
+nothing until somebody attaches. With it, it asks to be told when vLLM imports the modules that
+dispatch, capture and compile, which happens in the worker only; nothing is imported here, and
+nothing is opened until a model runs. What a version does not have is not hooked and named in the
+run event.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
 
 from graphdiag_collectors import (
+    control,
     vllm_capture,
     vllm_compile,
     vllm_draft,
     vllm_v1,
     vllm_v2,
 )
+from graphdiag_collectors.guard import Hooks
 from graphdiag_collectors.import_hook import when_imported
-from graphdiag_collectors.recorder import TRACE_VARIABLE
 from graphdiag_collectors.vllm_state import State
 
 Hook = Callable[[State, ModuleType], None]
@@ -49,19 +50,32 @@ STATE: State | None = None
 
 
 def register() -> None:
-    """Patch vLLM where ``GRAPHDIAG_TRACE`` is set.
+    """Offer to record vLLM: at once where ``GRAPHDIAG_TRACE`` is set, else when somebody attaches.
 
     vLLM calls it, any number of times. It never raises.
     """
-    global STATE
     try:
-        if STATE is not None or not os.environ.get(TRACE_VARIABLE):
-            return
+        control.offer("vllm", install, uninstall)
+    except Exception as error:
+        print(f"graphdiag: vLLM is not hooked ({error})", file=sys.stderr)
+
+
+def install() -> Hooks:
+    """Patch vLLM's modules, those to come as they are imported, and return the hooks."""
+    global STATE
+    if STATE is None:
         STATE = state = State()
         for name, hook in HOOKS:
             when_imported(name, _hooking(state, name, hook))
-    except Exception as error:
-        print(f"graphdiag: vLLM is not hooked ({error})", file=sys.stderr)
+    return STATE.hooks
+
+
+def uninstall() -> None:
+    """Put vLLM's own methods back; :func:`install` may patch them again."""
+    global STATE
+    if STATE is not None:
+        STATE.hooks.unpatch()
+        STATE = None
 
 
 def _hooking(state: State, name: str, hook: Hook) -> Callable[[ModuleType], None]:

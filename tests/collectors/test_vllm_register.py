@@ -18,6 +18,7 @@ from tests.collectors.vllm_standins import plan
 
 def test_register_does_nothing_without_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm, "STATE", None)
+    monkeypatch.setenv("GRAPHDIAG_ATTACH", "0")
     before = list(sys.meta_path)
     vllm.register()
     assert vllm.STATE is None
@@ -27,6 +28,7 @@ def test_register_does_nothing_without_the_variable(monkeypatch: pytest.MonkeyPa
 def test_register_imports_no_engine_and_nothing_of_ours_at_the_start() -> None:
     code = (
         "import os, sys; os.environ['GRAPHDIAG_TRACE'] = '/nowhere/trace';"
+        "os.environ['GRAPHDIAG_ATTACH'] = '0';"
         "from graphdiag_collectors.vllm import register;"
         "before = set(sys.modules); register(); register();"
         "assert set(sys.modules) == before, set(sys.modules) - before;"
@@ -35,17 +37,27 @@ def test_register_imports_no_engine_and_nothing_of_ours_at_the_start() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_register_never_raises(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(*_: Any) -> None:
-        raise OSError("no")
+def test_register_never_raises() -> None:
+    code = (
+        "import os; os.environ.update(GRAPHDIAG_TRACE='/nowhere/trace', GRAPHDIAG_ATTACH='0')\n"
+        "from graphdiag_collectors import vllm\n"
+        "def broken(*_): raise OSError('no')\n"
+        "vllm.when_imported = broken\n"
+        "vllm.register()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == "graphdiag: vllm is not recorded (OSError: no)\n"
 
-    monkeypatch.setenv("GRAPHDIAG_TRACE", "/nowhere/trace")
+
+def test_it_can_be_taken_off_and_put_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm, "STATE", None)
-    monkeypatch.setattr(vllm, "when_imported", broken)
-    vllm.register()
-    assert "vLLM is not hooked (no)" in capsys.readouterr().err
+    monkeypatch.setattr(vllm, "when_imported", lambda name, callback: None)
+    hooks = vllm.install()
+    assert vllm.install() is hooks
+    vllm.uninstall()
+    assert vllm.STATE is None
+    assert vllm.install() is not hooks
 
 
 def test_a_module_that_looks_different_is_named_not_hooked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +65,7 @@ def test_a_module_that_looks_different_is_named_not_hooked(monkeypatch: pytest.M
     monkeypatch.setenv("GRAPHDIAG_TRACE", "/nowhere/trace")
     monkeypatch.setattr(vllm, "STATE", None)
     monkeypatch.setattr(vllm, "when_imported", lambda name, f: given.setdefault(name, []).append(f))
-    vllm.register()
+    vllm.install()
     for callbacks in given.values():
         for callback in callbacks:
             callback(SimpleNamespace(__name__="empty"))
