@@ -18,12 +18,14 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent))
 
 NAMES = ("recording", "kineto", "logs", "summary", "startup")
+ENGINES = ("torch_hooks", "vllm_hook")
+"""Run when named: they need torch or vLLM, see ``docs/torch.md`` and ``docs/vllm.md``."""
 
 
 def main() -> None:
-    """Run the benchmarks named, all by default."""
+    """Run the benchmarks named, by default all that need no engine."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], default=list(NAMES))
+    parser.add_argument("names", nargs="*", choices=[*NAMES, *ENGINES, []], default=list(NAMES))
     table = Table(title=f"Python {platform.python_version()}, {platform.machine()}", box=None)
     for header, side in (("what", "left"), ("figure", "right"), ("reach", "left")):
         table.add_column(header, justify="right" if side == "right" else "left")
