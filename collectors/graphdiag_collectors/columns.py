@@ -15,7 +15,9 @@ from graphdiag_collectors.labels import Words
 from graphdiag_collectors.schema import COLUMNS, OUTCOMES, arrow_schema
 
 SCHEMA = arrow_schema()
-_NUMPY = {column.name: column.type.to_pandas_dtype() for column in COLUMNS}
+# Said by hand: what pyarrow offers for it imports pandas, where that is installed.
+_DTYPES = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float64(): np.float64}
+_NUMPY = {column.name: _DTYPES[column.type] for column in COLUMNS if column.type in _DTYPES}
 _UNKNOWN = len(OUTCOMES)
 _CODES: dict[str | None, int] = {
     None: _UNKNOWN,
