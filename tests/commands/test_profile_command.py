@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphdiag.trace import open_trace
-from tests.attachable import Engines, engines
+from tests.attachable import Engines, engines, until
 
 Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
@@ -70,8 +70,11 @@ def test_a_process_that_runs_no_step_does_not_spoil_its_workers_window(
 ) -> None:
     pid = started.start(PARENT, SCRIPT, tmp_path / "trace.parquet").pid
     started.listening(pid)
+    until(lambda: len(list(started.folder.glob("*.sock"))) == 2)
+    for path in started.folder.glob("*.sock"):
+        started.listening(int(path.stem))
     code, out, err = run("profile", str(pid), "--steps", "2")
-    assert code == 0
+    assert code == 0, err
     assert err == f"{pid}: it has not imported torch, whose profiler this needs.\n"
     assert "steps profiled" in out
 
