@@ -134,6 +134,10 @@ def _graphdiag() -> Callable[[str], Answer]:
                 len(summary.timeline),
                 *(int(summary.timeline[name].sum()) for name in ("weight", "requested_rows")),
             ],
+            "slices": [
+                len(summary.slices),
+                *(int(summary.slices[name].sum()) for name in ("weight", "dur_ns")),
+            ],
             "durations": [len(summary.durations), int(summary.durations["weight"].sum())],
         }
 
@@ -185,6 +189,13 @@ def _duckdb() -> Callable[[str], Answer]:
             "sum(steps) filter (queued is not null) as queued_weight "
             f"from {steps} where t_ns is not null group by all"
         ).to_arrow_table()
+        slices = ask(
+            f"select t_ns >> {shift + 4} as slice, run, runner, phase, axis, kind, requested, "
+            "outcome, bucket, reason, period, sum(steps) as weight, sum(dur_ns) as dur_ns, "
+            "sum(steps) filter (dur_ns is not null) as dur_ns_weight, "
+            "sum(case when steps > 0 then dur_ns::double * dur_ns / steps end) as dur_sq, "
+            f"sum(tokens_out) as tokens_out from {steps} where t_ns is not null group by all"
+        ).to_arrow_table()
         durations = ask(
             "select run, runner, phase, kind, outcome, bucket, period, "
             "floor(16 * log2(dur_ns / steps))::smallint as duration_bin, sum(steps) as weight "
@@ -206,6 +217,7 @@ def _duckdb() -> Callable[[str], Answer]:
                 timeline.num_rows,
                 *(total(timeline, name) for name in ("weight", "requested_rows")),
             ],
+            "slices": [slices.num_rows, *(total(slices, name) for name in ("weight", "dur_ns"))],
             "durations": [durations.num_rows, total(durations, "weight")],
         }
 

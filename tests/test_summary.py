@@ -13,6 +13,7 @@ from graphdiag.periods import COLD, STEADY, WARM, Periods
 from graphdiag.summary import (
     DURATION_KEYS,
     GROUP_KEYS,
+    SLICE_KEYS,
     TIME_BINS,
     TIME_KEYS,
     bin_shift,
@@ -142,7 +143,7 @@ def test_trace_with_only_captures():
 
 def test_empty_trace_has_the_columns_of_a_full_one():
     empty, full = summarize(trace([])), summarize(trace([step(3, 4, 1.0, dur_ns=MS)]))
-    for name in ("groups", "timeline", "durations", "events"):
+    for name in ("groups", "timeline", "slices", "durations", "events"):
         assert getattr(empty, name).schema == getattr(full, name).schema
         assert getattr(empty, name).is_empty()
     assert_same(empty.merge(full), full)
@@ -284,6 +285,24 @@ def test_groups_are_the_plain_sums(rows, batch):
     assert found == plain_sums(rows, GROUP_KEYS, period)
 
 
+@settings(deadline=None, max_examples=20)
+@given(any_rows, st.integers(1, 7))
+def test_slices_are_the_plain_sums_of_their_time(rows, batch):
+    periods = Periods({}, ())
+    with patch.object(parts, "BATCH_ROWS", batch):
+        summary = summarize(trace(rows), periods)
+    assert summary.slices["slice"].n_unique() <= 32
+    timed = [row for row in rows if row["event"] == "step" and row["t_ns"] is not None]
+    for row in timed:
+        row["slice"] = row["t_ns"] >> (summary.shift + 4)
+    found = {
+        tuple(row[k] for k in SLICE_KEYS): [row["weight"], row["dur_ns"], row["dur_ns_weight"]]
+        for row in summary.slices.iter_rows(named=True)
+    }
+    plain = plain_sums(timed, SLICE_KEYS, lambda row: STEADY)
+    assert found == {key: [sums[0], *sums[2:]] for key, sums in plain.items()}
+
+
 # --- merging ----------------------------------------------------------------------------------
 
 
@@ -291,6 +310,7 @@ def assert_same(one, other):
     """Equal summaries; float sums may differ in the last bits, events in the order of a tie."""
     assert_frame_equal(one.groups, other.groups, rel_tol=1e-12)
     assert_frame_equal(one.timeline, other.timeline)
+    assert_frame_equal(one.slices, other.slices, rel_tol=1e-12)
     assert_frame_equal(one.durations, other.durations)
     assert_frame_equal(one.events, other.events, check_row_order=False)
     assert one.events["t_ns"].to_list() == other.events["t_ns"].to_list()
