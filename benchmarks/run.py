@@ -17,9 +17,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-NAMES = ("recording", "kineto", "logs", "summary", "startup")
-ENGINES = ("torch_hooks", "vllm_hook")
-"""Run when named: they need torch or vLLM, see ``docs/torch.md`` and ``docs/vllm.md``."""
+NAMES = ("recording", "kineto", "logs", "summary", "buckets", "startup")
+ENGINES = ("torch_hooks", "vllm_hook", "sglang_hook")
+"""Run when named: they need torch, vLLM, or for SGLang the extra ``metrics``; see their pages."""
 
 
 def main() -> None:

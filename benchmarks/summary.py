@@ -48,7 +48,8 @@ _KEYS = (
     "query_len, kind, period"
 )
 _SUMMED = (
-    *("dur_ns", "host_ns", "gpu_ns", "gap_ns", "blocked_ns", "graph_launch_ns", "compile_ns"),
+    *("dur_ns", "host_ns", "gpu_ns", "gap_ns", "gpu_span_ns", "blocked_ns", "graph_launch_ns"),
+    "compile_ns",
     *("replays", "launches", "kernels", "graph_kernels", "tokens_out", "kv_tokens", "preempted"),
 )
 
@@ -175,6 +176,7 @@ def _duckdb() -> Callable[[str], Answer]:
             "sum(steps) filter (dur_ns is not null) as dur_ns_weight, "
             "sum(steps) filter (host_ns is not null) as host_ns_weight, "
             "sum(steps) filter (gpu_ns is not null) as gpu_ns_weight, "
+            "sum(steps) filter (gpu_span_ns is not null) as gpu_span_ns_weight, "
             "sum(case when steps > 0 then dur_ns::double * dur_ns / steps end) as dur_sq, "
             "min(t_ns) as t_min, max(t_ns + coalesce(dur_ns, 0)) as t_max "
             f"from {steps} group by {_KEYS}"

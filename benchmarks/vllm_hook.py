@@ -1,15 +1,16 @@
 """What the vLLM collector costs: per step, and in throughput of the real engine on a CPU.
 
 Needs the real vLLM: set ``GRAPHDIAG_VLLM_PYTHON`` to a Python that has it and pyarrow. The cost per
-step is taken on the real dispatcher and the real ``_determine_batch_execution_and_padding``, called
-as the runner calls them, in a runner that does nothing else: the whole hook is three wrapped
-methods and the row. Runs with and without alternate in bursts of 2000 steps with a pause of 3 ms.
-The yardstick is what vLLM's own ``--cudagraph-metrics`` adds to the same step in the same run, and
-what it costs to send its statistics object from the worker's process to the engine's.
+step is taken on the real dispatcher, the real ``_determine_batch_execution_and_padding`` and the
+real objects of scheduler and output, called as the runner calls them, in a runner that does nothing
+else: the whole hook is three wrapped methods and the row. Runs with and without alternate in bursts
+of 2000 steps with a pause of 3 ms; a figure is the median over bursts of the difference of the
+medians within a burst. The yardstick is what vLLM's own ``--cudagraph-metrics`` adds to the same
+step in the same run: making a CUDAGraphStat and ``observe``. What else that option costs is named
+apart: sending the object from the worker's process and from the engine core's, and counting the
+objects for the table that is logged every ten seconds.
 
-Throughput is the time of a decode step of the real engine, of a model so small that a step takes a
-few ms. Steps with all per-step hooks and with none alternate and are compared in neighbouring
-pairs, because the machine's speed changes from second to second by more than the difference.
+Throughput is that of the real engine, in ``_vllm_throughput.py``.
 """
 
 from __future__ import annotations
@@ -34,9 +35,6 @@ from _common import Row
 BURST = 2000
 BURSTS = 60
 PAUSE_S = 0.003
-ROUNDS = 24
-REQUESTS, TOKENS = 16, 200
-DETERMINE = "_determine_batch_execution_and_padding"
 REACH = "< metrics"
 VARIABLE = "GRAPHDIAG_VLLM_PYTHON"
 ROOT = Path(__file__).parents[1]
@@ -50,9 +48,9 @@ def rows() -> list[Row]:
     environment = dict(os.environ, PYTHONPATH=str(ROOT / "collectors"), VLLM_LOGGING_LEVEL="ERROR")
     with tempfile.TemporaryDirectory() as folder:
         environment["GRAPHDIAG_TRACE"] = f"{folder}/trace.parquet"
-        cost: dict[str, float] = {}
-        for part in ("--inside", "--engine"):
-            child = [python, __file__, part, folder]
+        cost: dict[str, Any] = {}
+        for script in (__file__, str(ROOT / "benchmarks" / "_vllm_throughput.py")):
+            child = [python, script, "--inside", folder]
             done = subprocess.run(child, env=environment, capture_output=True, text=True)
             if done.returncode:
                 raise SystemExit(done.stderr)
@@ -61,13 +59,23 @@ def rows() -> list[Row]:
     for what in ("decode, graph hit", "decode, over the largest size", "mixed, piecewise"):
         metrics = f"{cost[f'{what}: metrics']:.2f} us (--cudagraph-metrics, same step)"
         found.append(Row(f"vLLM hook, {what}", cost[f"{what}: hook"], "us", REACH, metrics))
-    found.append(Row("CUDAGraphStat + observe alone", cost["stat"], "us", ""))
-    found.append(Row("CUDAGraphStat pickled to the front and back", cost["pickle"], "us", ""))
-    found.append(Row("vLLM hook, result fetched by another thread", cost["deferred"], "us", ""))
-    speed = cost["throughput"]
-    spread = f"95 %: {cost['low']:+.2f} to {cost['high']:+.2f}, {cost['steps']:.0f} steps"
-    spread += f" of {cost['step']:.2f} ms each way"
-    found.append(Row("engine on a CPU: throughput lost", speed, "%", "< 0.5", spread))
+    shares = f"{cost['fetch']:.2f} us of it in that thread; {metrics}"
+    found.append(Row("vLLM hook, result fetched by a thread", cost["deferred"], "us", "", shares))
+    for what, name in (
+        ("CUDAGraphStat + observe alone", "stat"),
+        ("its pickle, worker to engine core (--tp > 1)", "pickle"),
+        ("its msgpack, engine core to front end", "msgpack"),
+        ("its share of the table every 10 s", "table"),
+    ):
+        found.append(Row(what, cost[name], "us", ""))
+    steps = f"{cost['pairs']} pairs of {cost['block']} steps of {cost['step']:.2f} ms"
+    steps += f", load {cost['load']}"
+    for what in ("wall", "cpu"):
+        loss, low, high = cost[what]
+        spread = f"95 %: {low:+.2f} to {high:+.2f}, {steps}"
+        found.append(Row(f"engine on a CPU: lost, {what} time", loss, "%", "< 0.5", spread))
+    flushes = "in the cpu time above; two flushes a second, however many rows"
+    found.append(Row("writer's thread, CPU time a step", cost["writer"], "us", "", flushes))
     return found
 
 
@@ -76,7 +84,9 @@ def _inside() -> None:
     import numpy as np
     from vllm.compilation.cuda_graph import CUDAGraphLogging, CUDAGraphStat
     from vllm.config import CompilationConfig, CUDAGraphMode
+    from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
     from vllm.v1.cudagraph_dispatcher import CudagraphDispatcher
+    from vllm.v1.outputs import ModelRunnerOutput
     from vllm.v1.worker import gpu_model_runner
 
     from graphdiag_collectors import vllm_v1
@@ -125,7 +135,7 @@ def _inside() -> None:
                 self.longest = 1
                 self.lengths = np.ones(64, np.int32)
                 self.result: Any = None
-                self.output = SimpleNamespace(sampled_token_ids=[[1]] * 12)
+                self.output = ModelRunnerOutput([], {}, [[1]] * 12)
 
             def execute_model(self, scheduler_output: Any, intermediate_tensors: Any = None) -> Any:
                 self.result = self._determine_batch_execution_and_padding(
@@ -148,22 +158,17 @@ def _inside() -> None:
 
         return GPUModelRunner
 
-    def plan(lengths: list[int]) -> SimpleNamespace:
+    def plan(lengths: list[int]) -> Any:
         ids = [f"cmpl-{index}" for index in range(len(lengths))]
-        cached = SimpleNamespace(
-            req_ids=ids,
-            resumed_req_ids=set(),
-            num_computed_tokens=[500] * len(ids),
-            num_output_tokens=[0 if length > 1 else 9 for length in lengths],
-        )
-        return SimpleNamespace(
-            total_num_scheduled_tokens=sum(lengths),
-            num_scheduled_tokens=dict(zip(ids, lengths, strict=True)),
-            scheduled_new_reqs=[],
-            scheduled_cached_reqs=cached,
-            finished_req_ids=set(),
-            scheduled_encoder_inputs={},
-        )
+        cached = CachedRequestData.make_empty()
+        cached.req_ids = ids
+        cached.num_computed_tokens = [500] * len(ids)
+        cached.num_output_tokens = [0 if length > 1 else 9 for length in lengths]
+        batch = SchedulerOutput.make_empty()
+        batch.total_num_scheduled_tokens = sum(lengths)
+        batch.num_scheduled_tokens = dict(zip(ids, lengths, strict=True))
+        batch.scheduled_cached_reqs = cached
+        return batch
 
     plain_class, hooked_class = runner_class(), runner_class()
     state = State()
@@ -181,6 +186,7 @@ def _inside() -> None:
         hooked = hooked_class(False)
         for runner in (plain, metrics, hooked):
             runner.longest = max(lengths)
+            runner.output.sampled_token_ids = [[1]] * len(lengths)
 
         def step(runner: Any, batch: Any = batch) -> None:
             runner.execute_model(batch, None)
@@ -196,9 +202,7 @@ def _inside() -> None:
             lambda r=hooked: step(r),
             lambda r=metrics: observed(r),
         )
-        base, with_hook, with_metrics = _interleaved(tasks, log.reset)
-        found[f"{what}: hook"] = (with_hook - base) / 1e3
-        found[f"{what}: metrics"] = (with_metrics - base) / 1e3
+        found[f"{what}: hook"], found[f"{what}: metrics"] = _added(tasks, log.reset)
     mode = CUDAGraphMode.FULL
 
     def stat() -> None:
@@ -211,99 +215,37 @@ def _inside() -> None:
             )
         )
 
-    nothing, stats = _interleaved((lambda: None, stat), log.reset)
-    found["stat"] = (stats - nothing) / 1e3
-    sent = CUDAGraphStat(12, 16, 4, "FULL")
-    nothing, pickled = _interleaved(
-        (lambda: None, lambda: pickle.loads(pickle.dumps(sent, -1))), log.reset
-    )
-    found["pickle"] = (pickled - nothing) / 1e3
-    found["deferred"] = _deferred(runner_class, plan([1] * 12)) / 1e3
+    (found["stat"],) = _added((lambda: None, stat), log.reset)
+    log.stats = [CUDAGraphStat(i % 30 + 1, 32, 31 - i % 30, "FULL") for i in range(5000)]
+    start = perf_counter_ns()
+    log.generate_metric_table()
+    found["table"] = (perf_counter_ns() - start) / 1e3 / len(log.stats)
+    log.reset()
+    found |= _sent(CUDAGraphStat(12, 16, 4, "FULL"))
+    found |= _deferred(runner_class, plan([1] * 12))
     print(json.dumps(found))
 
 
-def _engine(folder: str) -> None:
-    """Serve the same requests by the real engine with the hooks on and off, in turns."""
-    os.environ.update(
-        VLLM_ENABLE_V1_MULTIPROCESSING="0",
-        VLLM_CPU_KVCACHE_SPACE="1",
-        VLLM_NO_USAGE_STATS="1",
-        HF_HUB_OFFLINE="1",
+def _sent(stat: Any) -> dict[str, float]:
+    """Return the µs to bring ``stat`` from the worker to the engine core, and on to the front."""
+    from vllm.v1.engine import EngineCoreOutputs
+    from vllm.v1.metrics.stats import SchedulerStats
+    from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
+
+    encoder, decoder = MsgpackEncoder(), MsgpackDecoder(EngineCoreOutputs)
+    without = EngineCoreOutputs(scheduler_stats=SchedulerStats())
+    with_stat = EngineCoreOutputs(scheduler_stats=SchedulerStats(cudagraph_stats=stat))
+    tasks = (
+        lambda: decoder.decode(encoder.encode(without)),
+        lambda: decoder.decode(encoder.encode(with_stat)),
     )
-    import random
-
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from graphdiag_collectors import vllm as collector
-
-    tiny = LlamaConfig(
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        vocab_size=512,
-        max_position_embeddings=512,
-    )
-    LlamaForCausalLM(tiny).save_pretrained(f"{folder}/tiny")
-    collector.register()
-    from vllm import LLM, SamplingParams
-    from vllm.v1.worker import gpu_model_runner
-
-    llm = LLM(
-        model=f"{folder}/tiny",
-        skip_tokenizer_init=True,
-        max_num_seqs=32,
-        max_model_len=256,
-        dtype="float32",
-        enforce_eager=True,
-        enable_prefix_caching=False,
-    )
-    rng = random.Random(0)
-    prompts = [
-        {"prompt_token_ids": [rng.randint(3, 500) for _ in range(8)]} for _ in range(REQUESTS)
-    ]
-    wanted = SamplingParams(max_tokens=TOKENS, ignore_eos=True, detokenize=False, temperature=0)
-
-    state = collector.STATE
-    assert state is not None
-    names = ("execute_model", "sample_tokens", DETERMINE)
-    owner = gpu_model_runner.GPUModelRunner
-    engine = llm.llm_engine
-    executor = engine.engine_core.engine_core.model_executor
-    runner = executor.driver_worker.worker.model_runner
-    # On the instance: a class that changes loses what the interpreter has learned about it.
-    hooked = {name: vars(owner)[name].__get__(runner) for name in names}
-    plain = {name: vars(owner)[name].__wrapped__.__get__(runner) for name in names}
-    spent: dict[bool, list[int]] = {True: [], False: []}
-    for again in range(ROUNDS):
-        for index, prompt in enumerate(prompts):
-            engine.add_request(f"{again}-{index}", prompt, wanted)
-        for step in range(TOKENS):
-            on = step % 4 in (0, 3)
-            for name, function in (hooked if on else plain).items():
-                setattr(runner, name, function)
-            start = perf_counter_ns()
-            engine.step()
-            took = perf_counter_ns() - start
-            if step > 7 and again:  # the prompts' steps and the first round are no measure
-                spent[on].append(took)
-        while engine.has_unfinished_requests():
-            engine.step()
-    ratios = [one / other for one, other in zip(spent[True], spent[False], strict=True)]
-    draws = sorted(median(rng.choices(ratios, k=len(ratios))) for _ in range(1000))
-    found = {
-        "throughput": 100 * (median(ratios) - 1),
-        "low": 100 * (draws[25] - 1),
-        "high": 100 * (draws[974] - 1),
-        "step": median(spent[False]) / 1e6,
-        "steps": len(spent[True]),
-    }
-    print(json.dumps(found))
+    (msgpack,) = _added(tasks, lambda: None)
+    (pickled,) = _added((lambda: None, lambda: pickle.loads(pickle.dumps(stat, -1))), lambda: None)
+    return {"msgpack": msgpack, "pickle": pickled}
 
 
-def _deferred(runner_class: Callable[[], type[Any]], batch: Any) -> float:
-    """Return the ns the hook adds where results come from ``get_output``, that call included."""
+def _deferred(runner_class: Callable[[], type[Any]], batch: Any) -> dict[str, float]:
+    """Return the µs the hook adds where results come from ``get_output``, and that call's share."""
     from graphdiag_collectors import vllm_v1
     from graphdiag_collectors.vllm_state import State
 
@@ -330,24 +272,43 @@ def _deferred(runner_class: Callable[[], type[Any]], batch: Any) -> float:
         runner.sample_tokens(None).get_output()
 
     one, other = plain(False), hooked(False)
-    base, with_hook = _interleaved((lambda: step(one), lambda: step(other)), lambda: None)
-    return with_hook - base
+    (both,) = _added((lambda: step(one), lambda: step(other)), lambda: None)
 
+    def filled(runner: Any) -> Any:
+        runner.execute_model(batch, None)
+        return runner.sample_tokens(None)
 
-def _interleaved(tasks: tuple[Callable[[], None], ...], between: Callable[[], None]) -> list[float]:
-    """Return the median ns of a call of each task; the tasks take turns in bursts."""
-    spent: list[list[int]] = [[] for _ in tasks]
+    spent: list[list[int]] = [[], []]
     for _ in range(BURSTS):
-        for task, times in zip(tasks, spent, strict=True):
+        for runner, times in zip((one, other), spent, strict=True):
+            for _ in range(BURST // 10):
+                waiting = [filled(runner) for _ in range(4)]
+                start = perf_counter_ns()
+                for result in waiting:
+                    result.get_output()
+                times.append((perf_counter_ns() - start) // 4)
+    return {"deferred": both, "fetch": (median(spent[1]) - median(spent[0])) / 1e3}
+
+
+def _added(tasks: tuple[Callable[[], Any], ...], between: Callable[[], None]) -> list[float]:
+    """Return the µs that each task but the first takes more than it; they take turns in bursts.
+
+    The median over bursts of the difference of the medians within a burst.
+    """
+    bursts: list[list[float]] = []
+    for _ in range(BURSTS):
+        medians = []
+        for task in tasks:
             burst = []
             for _ in range(BURST):
                 start = perf_counter_ns()
                 task()
                 burst.append(perf_counter_ns() - start)
-            times += burst
+            medians.append(median(burst))
             between()
             time.sleep(PAUSE_S)
-    return [median(times) for times in spent]
+        bursts.append([one - medians[0] for one in medians[1:]])
+    return [median(column) / 1e3 for column in zip(*bursts, strict=True)]
 
 
 def main() -> None:
@@ -358,7 +319,5 @@ def main() -> None:
 if __name__ == "__main__":
     if "--inside" in sys.argv:
         _inside()
-    elif "--engine" in sys.argv:
-        _engine(sys.argv[2])
     else:
         main()

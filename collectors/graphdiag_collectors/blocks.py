@@ -25,7 +25,10 @@ fastest. No column of a step can be negative."""
 NARROW = ("start", "end", "requested", "bucket", "label")
 COMMON_64 = ("t_ns", "dur_ns", "kv_tokens", "dispatch_ns", "host_ns")
 COMMON_32 = ("num_reqs", "num_tokens", "tokens_out", "query_len", "replays")
-RARE_64 = (*("step", "weight", "blocked_ns", "graph_launch_ns", "gpu_ns", "gap_ns", "compile_ns"),)
+RARE_64 = (
+    *("step", "weight", "blocked_ns", "graph_launch_ns", "gpu_ns", "gap_ns", "gpu_span_ns"),
+    "compile_ns",
+)
 RARE_32 = ("loras", "loras_replayed", "launches", "kernels", "graph_kernels", "preempted", "queued")
 RARE = (*RARE_64, *RARE_32)
 WIDE = (*COMMON_64, *COMMON_32, *RARE)
@@ -151,7 +154,11 @@ class Lane:
         # Plain copies keep the interpreter lock for the microseconds they take; NumPy would let
         # it go at each, and get it back 5 ms later from an engine that never waits.
         data = b"".join(pieces)
-        return _fields(np.frombuffer(data, self._row)) if data else None
+        return self.fields(np.frombuffer(data, self._row)) if data else None
+
+    def fields(self, rows: NDArray[np.void]) -> Fields:
+        """Return rows of this lane column by column."""
+        return _fields(rows)
 
     def _leave(self) -> None:
         """Hand the current block on, or count what went to the trash."""
@@ -161,16 +168,16 @@ class Lane:
             self._full.append(_Full(self.block, self.offset))
 
 
-def join(narrow: Fields | None, wide: Fields | None) -> Fields | None:
+def join(one: Fields | None, other: Fields | None) -> Fields | None:
     """Return the rows of both, by their start."""
-    if narrow is None or wide is None:
-        return narrow or wide
-    order = np.argsort(np.concatenate([narrow["start"], wide["start"]]), kind="stable")
-    missing = np.full(len(narrow["start"]), NULL)
+    if one is None or other is None:
+        return one or other
+    order = np.argsort(np.concatenate([one["start"], other["start"]]), kind="stable")
+    missing = np.full(len(one["start"]), NULL), np.full(len(other["start"]), NULL)
     return {
-        name: np.concatenate([narrow.get(name, missing), wide[name]])[order]
+        name: np.concatenate([one.get(name, missing[0]), other.get(name, missing[1])])[order]
         for name in (*NARROW, *WIDE)
-        if name in wide
+        if name in one or name in other
     }
 
 

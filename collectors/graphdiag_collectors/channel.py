@@ -222,6 +222,7 @@ class Channel:
         graph_launch_ns: int | None = NULL,
         gpu_ns: int | None = NULL,
         gap_ns: int | None = NULL,
+        gpu_span_ns: int | None = NULL,
         compile_ns: int | None = NULL,
         loras: int | None = NULL,
         loras_replayed: int | None = NULL,
@@ -249,8 +250,9 @@ class Channel:
             offset = lane.offset
             # fmt: off
             rare = (
-                step, weight, blocked_ns, graph_launch_ns, gpu_ns, gap_ns, compile_ns,
-                loras, loras_replayed, launches, kernels, graph_kernels, preempted, queued,
+                step, weight, blocked_ns, graph_launch_ns, gpu_ns, gap_ns, gpu_span_ns,
+                compile_ns, loras, loras_replayed, launches, kernels, graph_kernels,
+                preempted, queued,
             )
             has_rare = rare != _NOTHING
             pack_wide(

@@ -24,6 +24,10 @@ ATTACH_VARIABLE = "GRAPHDIAG_ATTACH"
 TRACE_VARIABLE, RUN_VARIABLE = "GRAPHDIAG_TRACE", "GRAPHDIAG_RUN"
 """As in :mod:`graphdiag_collectors.recorder`, which imports Arrow and is not imported here."""
 
+PROFILE_VARIABLES = ("GRAPHDIAG_PROFILE", "GRAPHDIAG_DEVICE_TIME")
+FINISH_SECONDS = 5.0
+"""How long detaching waits for the step that ends a profile window."""
+
 Install = Callable[[], "Hooks | None"]
 Command = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -79,8 +83,10 @@ _lock = threading.Lock()
 def offer(name: str, install: Install, uninstall: Callable[[], None]) -> None:
     """Make a collector known, so that it can be switched on and off while the process runs.
 
-    Where ``GRAPHDIAG_TRACE`` is set it is installed at once, else when somebody attaches. Never
-    raises, imports nothing, and a second offer of the same name does nothing.
+    Where ``GRAPHDIAG_TRACE`` is set it is installed at once, else when somebody attaches. While it
+    is on, ``graphdiag profile`` may open windows in this process; its steps are told of to
+    :mod:`graphdiag_collectors.profiler`. Never raises, imports nothing, and a second offer of the
+    same name does nothing.
 
     Parameters
     ----------
@@ -97,8 +103,10 @@ def offer(name: str, install: Install, uninstall: Callable[[], None]) -> None:
         with _lock:
             if name not in _offers:
                 _offers[name] = offered = _Offer(install, uninstall)
+                _commands.setdefault("profile", _profile)
                 if os.environ.get(TRACE_VARIABLE):
                     offered.install()
+                    _profile_as_told()
                     if offered.error is not None:
                         print(
                             f"graphdiag: {name} is not recorded ({offered.error})", file=sys.stderr
@@ -171,6 +179,15 @@ def _engine() -> str | None:
     return None
 
 
+def _flush(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Write what was recorded so far: this process may be killed next."""
+    session = sys.modules.get("graphdiag_collectors.session")
+    recorder = session.current() if session is not None else None
+    if recorder is not None:
+        recorder.flush()
+    return {"pid": os.getpid(), **_progress(recorder)}
+
+
 def _attach(question: Mapping[str, Any]) -> dict[str, Any]:
     """Switch every collector on, recording into ``trace`` under the run id ``run``."""
     trace, run = question.get("trace"), question.get("run")
@@ -192,6 +209,7 @@ def _attach(question: Mapping[str, Any]) -> dict[str, Any]:
         for offered in _offers.values():
             if not offered.installed:
                 offered.install()
+        _profile_as_told()
         if not any(offered.installed for offered in _offers.values()):
             problems = [f"{name}: {offered.error}" for name, offered in _offers.items()]
             if not now:
@@ -206,6 +224,7 @@ def _detach(question: Mapping[str, Any]) -> dict[str, Any]:
         before = _status(question)
         if before["trace"] is None:
             return {**before, "was_recording": False}
+        _end_profiling()
         for offered in _offers.values():
             offered.uninstall()
         _forget_trace()
@@ -216,10 +235,35 @@ def _detach(question: Mapping[str, Any]) -> dict[str, Any]:
         return {**before, **_progress(recorder), "was_recording": True, "left": errors}
 
 
+def _profile(question: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Open a profile window, or say how far one is; what that takes is imported only now."""
+    from graphdiag_collectors import profiler
+
+    return profiler.command(question)
+
+
+def _profile_as_told() -> None:
+    """Begin what the environment asks of the profiler, if it does."""
+    if any(os.environ.get(variable) for variable in PROFILE_VARIABLES):
+        from graphdiag_collectors import profiler
+
+        profiler.offer()
+
+
+def _end_profiling() -> None:
+    """Record what waits for a profile, while the steps that end it are still told of."""
+    profiler = sys.modules.get("graphdiag_collectors.profiler")
+    if profiler is not None and not profiler.finish(FINISH_SECONDS):
+        raise Refused(
+            "only its next step can stop torch's profiler, and it makes none; send it a request "
+            "and detach again"
+        )
+
+
 def _session() -> Any:
     """Return the module of the process's recorder; imports Arrow, here and in no engine thread."""
     try:
-        from graphdiag_collectors import session
+        from graphdiag_collectors import recorder, session  # noqa: F401 (what is missing, now)
     except ImportError as error:
         raise Refused(f"recording needs pyarrow and numpy in its environment ({error})") from error
     return session
@@ -248,6 +292,7 @@ _listener = Listener(answer)
 for _name, _command in (
     ("ping", _ping),
     ("status", _status),
+    ("flush", _flush),
     ("attach", _attach),
     ("detach", _detach),
 ):

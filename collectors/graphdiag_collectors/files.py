@@ -23,7 +23,8 @@ ROW_GROUP = 1 << 18
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _DELTA = (
     *("t_ns", "dur_ns", "step", "num_tokens", "kv_tokens", "dispatch_ns", "host_ns", "blocked_ns"),
-    *("graph_launch_ns", "gpu_ns", "gap_ns", "compile_ns", "mem_before", "mem_after", "pool_bytes"),
+    *("graph_launch_ns", "gpu_ns", "gap_ns", "gpu_span_ns", "compile_ns"),
+    *("mem_before", "mem_after", "pool_bytes"),
     *("requested", "num_reqs", "tokens_out"),
 )
 """Columns whose differences from row to row are smaller than a place in a dictionary."""

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from graphdiag_collectors.schema import HOOK_OFF
+from graphdiag_collectors.marks import HOOK_OFF
 
 if TYPE_CHECKING:
     from graphdiag_collectors.recorder import Recorder
@@ -30,6 +30,8 @@ class Guard:
     ----------
     name
         What the trace calls the hook, such as ``vllm.dispatch``.
+    rows
+        Whether each failure costs a row, which then counts as dropped.
     on
         False once it has switched itself off, or was switched off.
     failures, in_a_row
@@ -38,10 +40,11 @@ class Guard:
         The last failure in words.
     """
 
-    __slots__ = ("_report", "failures", "in_a_row", "last", "name", "on")
+    __slots__ = ("_report", "failures", "in_a_row", "last", "name", "on", "rows")
 
-    def __init__(self, name: str, report: Callable[[Guard], None]) -> None:
+    def __init__(self, name: str, report: Callable[[Guard], None], rows: bool = False) -> None:
         self.name = name
+        self.rows = rows
         self.on = True
         self.failures = 0
         self.in_a_row = 0
@@ -56,8 +59,10 @@ class Guard:
             self.last = f"{type(error).__name__}: {error}"[:300]
         except Exception:
             self.last = type(error).__name__
-        if self.in_a_row >= MOST_IN_A_ROW and self.on:
+        ends = self.in_a_row >= MOST_IN_A_ROW and self.on
+        if ends:
             self.on = False
+        if ends or self.rows:
             try:
                 self._report(self)
             except Exception:
@@ -94,9 +99,9 @@ class Hooks:
         self.guards: dict[str, Guard] = {}
         self.missing: dict[str, str] = {}
 
-    def guard(self, name: str) -> Guard:
+    def guard(self, name: str, rows: bool = False) -> Guard:
         """Return the guard called ``name``, made on first use."""
-        return self.guards.setdefault(name, Guard(name, self._told))
+        return self.guards.setdefault(name, Guard(name, self._told, rows))
 
     def patch(self, owner: Any, attribute: str, wrap: Callable[[Function], Function]) -> bool:
         """Replace ``owner.attribute`` by ``wrap(original)``; True if it is patched now.
@@ -147,6 +152,10 @@ class Hooks:
 
     def _told(self, guard: Guard) -> None:
         recorder = self._recorder()
-        if recorder is not None:
+        if recorder is None:
+            return
+        if guard.rows:
+            recorder.refuse(f"{guard.name} raised {guard.last}")
+        if not guard.on:
             details = {"hook": guard.name, "failures": guard.failures, "last": guard.last}
             recorder.mark(HOOK_OFF, details)

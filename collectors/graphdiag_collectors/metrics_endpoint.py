@@ -159,9 +159,10 @@ class Endpoint:
                 return self._give_up(f"{type(error).__name__}: {error}")
             else:
                 shown = f"[{host}]" if ":" in host else host
-                self.url = f"http://{shown}:{server.server_address[1]}/metrics"
+                url = f"http://{shown}:{server.server_address[1]}/metrics"
                 rank = f"rank {self._rank}, " if self._rank else ""
-                _say(f"metrics on {self.url} ({rank}pid {os.getpid()})")
+                _say(f"metrics on {url} ({rank}pid {os.getpid()})")
+                self.url = url  # after that: a fork must not find a sentence half said
                 return True
         return self._give_up(f"ports {port} to {last} of {host} are all in use")
 
@@ -287,4 +288,5 @@ def _hook_failures() -> float:
 def _say(sentence: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(Exception):
-            print(f"graphdiag: {sentence}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"graphdiag: {sentence}\n")
+            sys.stderr.flush()

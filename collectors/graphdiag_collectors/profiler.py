@@ -1,6 +1,7 @@
 """Profile a few steps of a running engine, on demand or now and then: :func:`offer`.
 
-While no window is open, ``window`` is None and a step costs that look alone::
+While no window is open and no steps are timed, ``window`` is None and a step costs that look
+alone::
 
     step = profiler.window and profiler.step_begun()
     …                                    # the engine's step
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,8 @@ from graphdiag_collectors.control import Refused
 
 if TYPE_CHECKING:
     from graphdiag_collectors.guard import Guard
-    from graphdiag_collectors.profiler_rows import Profiled
+    from graphdiag_collectors.profiler_device import DeviceTimer
+    from graphdiag_collectors.profiler_rows import Watched
     from graphdiag_collectors.profiler_window import Window
     from graphdiag_collectors.recorder import Recorder
 
@@ -31,28 +34,30 @@ MOST_STEPS = 1000
 MOST_SECONDS = 3600.0
 DEFAULT_SECONDS = 60.0
 
-window: Window | None = None
-"""The window that is open, else None."""
+window: Window | DeviceTimer | None = None
+"""The window that is open, else what times every Nth step where that is asked for, else None."""
 
 _lock = threading.Lock()
 _given: Recorder | None = None
 _guard: Guard | None = None
+_timer: DeviceTimer | None = None
 _warm = False
 _last: Window | None = None
 _number = 0
 
 
 def offer(recorder: Recorder | None = None) -> None:
-    """Let ``graphdiag profile`` open windows here, and ``GRAPHDIAG_PROFILE`` if it is set.
+    """Let ``graphdiag profile`` open windows here, and the environment as its variables say.
 
-    Imports nothing heavy and never raises. ``recorder`` is where to record, by default the
-    process's own; one that was opened by hand must be given.
+    Those are ``GRAPHDIAG_PROFILE`` and ``GRAPHDIAG_DEVICE_TIME``; ``control.offer`` does the same
+    where a collector is switched on. Imports nothing heavy and never raises. ``recorder`` is where
+    to record, by default the process's own; one that was opened by hand must be given.
     """
     global _given
     try:
         if recorder is not None:
             _given = recorder
-        control.add_command(COMMAND, _command)
+        control.add_command(COMMAND, command)
         from graphdiag_collectors import profiler_periods
 
         profiler_periods.start()
@@ -60,32 +65,32 @@ def offer(recorder: Recorder | None = None) -> None:
         print(f"graphdiag: steps cannot be profiled ({error})", file=sys.stderr)
 
 
-def step_begun() -> Profiled | None:
+def step_begun() -> Watched | None:
     """Say that a step begins in this thread; give what this returns to :func:`step_ended`."""
     opened = window
     return None if opened is None else opened.begin()
 
 
-def step_ended(step: Profiled | None) -> None:
+def step_ended(step: Watched | None) -> None:
     """Say that the step ends, before or after its row is recorded by ``Channel.record``."""
     opened = window
     if step is not None and opened is not None:
         opened.end(step)
 
 
-def record(step: Profiled | None, channel: Any, *args: Any, **columns: Any) -> None:
+def record(step: Watched | None, channel: Any, *args: Any, **columns: Any) -> None:
     """Record the row of a step by ``channel.record``'s arguments, whenever its result comes.
 
     Needed only where rows come later than the next step begins, as asynchronous engines have it,
-    and then for every row, also those with ``step`` None; else ``channel.record`` finds the step
-    itself.
+    or where an engine packs its rows itself; and then for every row while ``window`` is not None,
+    also those with ``step`` None. Else ``channel.record`` finds the step itself.
 
     Raises
     ------
     TypeError
         As ``channel.record`` does.
     """
-    opened = window or _last
+    opened = window or (_last if step is not None else None)
     if opened is None:
         channel.record(*args, **columns)
     else:
@@ -116,10 +121,12 @@ def open_window(steps: int, seconds: float = DEFAULT_SECONDS) -> Window:
             _guard = Hooks(current_recorder).guard("torch.profiler")
         if not _guard.on:
             raise Refused(f"profiling switched itself off after failures ({_guard.last})")
-        if window is not None:
+        if isinstance(window, Window):
             raise Refused("a window is open in it already")
         if profiling(torch):
             raise Refused("another profiler runs in it, and torch allows one a process")
+        if _timer is not None:
+            _timer.pause()
         opened = Window(recorder, torch, steps, _guard, _close)
         window = _last = opened
         _number += 1
@@ -129,11 +136,42 @@ def open_window(steps: int, seconds: float = DEFAULT_SECONDS) -> Window:
     return opened
 
 
-def finish(seconds: float = 2.0) -> None:
-    """End a window with the step under way, before hooks are taken off; another thread's call."""
-    opened = window
-    if opened is not None:
+def finish(seconds: float = 2.0) -> bool:
+    """End a window with the step under way, and the timing of steps, before hooks are taken off.
+
+    For another thread than the engine's. Every row is recorded when it returns. False where torch's
+    profiler still runs: only the engine's next step can stop it, and none came within ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
+    opened = _last
+    if opened is not None and opened is window:
         opened.finish(seconds)
+        while opened.engaged and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if opened.engaged:
+            return False
+    timer = _timer
+    if timer is not None:
+        timer.finish()
+    return True
+
+
+def time_steps(recorder: Recorder, every: int) -> DeviceTimer:
+    """Sample the device time of every ``every``-th step of ``recorder`` from now on."""
+    global window, _timer
+    from graphdiag_collectors.guard import Hooks
+    from graphdiag_collectors.profiler_device import DeviceTimer
+
+    with _lock:
+        before, idle = _timer, window is _timer
+        guard = Hooks(current_recorder).guard("torch.device_time")
+        _timer = timer = DeviceTimer(recorder, every, guard, _over)
+        if idle:
+            timer.resume()
+            window = timer
+    if before is not None:
+        before.finish()
+    return timer
 
 
 def current_recorder() -> Recorder | None:
@@ -161,12 +199,28 @@ def _start(opened: Window, torch: Any, seconds: float) -> None:
 
 
 def _close() -> None:
+    """Go on after a window."""
     global window
-    window = None
+    timer = _timer
+    if timer is not None:
+        timer.resume()
+    window = timer
 
 
-def _command(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Open a window of ``steps`` within ``seconds``; with ``window``, say how far that one is."""
+def _over(timer: DeviceTimer) -> None:
+    """Forget a timer that has ended."""
+    global window, _timer
+    if _timer is timer:
+        _timer = None
+        if window is timer:
+            window = None
+
+
+def command(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer ``graphdiag profile``.
+
+    Open a window of ``steps`` within ``seconds``; with ``window``, say how far that one is.
+    """
     number = question.get("window")
     if number is not None:
         if _last is None or number != _number:
@@ -195,11 +249,12 @@ def _told(opened: Window) -> dict[str, Any]:
 
 
 def _forked() -> None:
-    global window, _last, _guard, _lock
+    global window, _last, _guard, _lock, _timer
     _lock = threading.Lock()
-    if window is not None:
-        window.forget()
-    window = _last = _guard = None
+    for one in (window, _timer):
+        if one is not None:
+            one.forget()
+    window = _last = _guard = _timer = None
 
 
 if hasattr(os, "register_at_fork"):

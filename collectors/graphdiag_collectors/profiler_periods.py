@@ -1,23 +1,32 @@
-"""Windows now and then, at a bounded share of time: ``GRAPHDIAG_PROFILE``.
+"""What the environment asks for: ``GRAPHDIAG_PROFILE`` and ``GRAPHDIAG_DEVICE_TIME``.
 
-A thread looks once a second how many rows were recorded, so that counting costs a step nothing.
+Windows now and then, at a bounded share of time: a thread looks once a second how many rows were
+recorded, so that counting costs a step nothing. And the device time of every Nth step: a thread
+waits for a recorder, and gives up what no step asks for.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from graphdiag_collectors import profiler
 from graphdiag_collectors.control import Refused
 
+if TYPE_CHECKING:
+    from graphdiag_collectors.profiler_device import DeviceTimer
+
 VARIABLE = "GRAPHDIAG_PROFILE"
+DEVICE_VARIABLE = "GRAPHDIAG_DEVICE_TIME"
 LOOK_SECONDS = 1.0
+TIDY_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -65,24 +74,44 @@ def parse(text: str) -> Period:
     return Period(every, steps, share)
 
 
-_thread: threading.Thread | None = None
+def parse_device(text: str) -> int:
+    """Read ``every:50``: one step in how many.
+
+    Raises
+    ------
+    ValueError
+        When it is not of that form, in words for a person.
+    """
+    match = re.fullmatch(r"every:([1-9][0-9]{0,8})", text.strip())
+    if match is None:
+        raise ValueError(f"{DEVICE_VARIABLE}={text!r} is not every:STEPS")
+    return int(match[1])
+
+
+_threads: dict[str, threading.Thread] = {}
 
 
 def start() -> None:
-    """Start the thread where the variable is set; one that cannot be read is said on stderr."""
-    global _thread
-    text = os.environ.get(VARIABLE)
-    if not text or (_thread is not None and _thread.is_alive()):
+    """Start a thread for each variable that is set; one that cannot be read is said on stderr."""
+    _start(VARIABLE, parse, _run, "not profiling")
+    _start(DEVICE_VARIABLE, parse_device, _time_steps, "not timing steps")
+
+
+def _start(
+    variable: str, parse: Callable[[str], Any], work: Callable[[Any], None], otherwise: str
+) -> None:
+    text = os.environ.get(variable)
+    running = _threads.get(variable)
+    if not text or (running is not None and running.is_alive()):
         return
     try:
-        period = parse(text)
+        told = parse(text)
     except ValueError as error:
-        print(f"graphdiag: {error}; not profiling", file=sys.stderr)
+        print(f"graphdiag: {error}; {otherwise}", file=sys.stderr)
         return
-    _thread = threading.Thread(
-        target=_run, args=(period,), name="graphdiag-profile-periods", daemon=True
-    )
-    _thread.start()
+    name = "graphdiag-profile-periods" if variable == VARIABLE else "graphdiag-device-time"
+    _threads[variable] = threading.Thread(target=work, args=(told,), name=name, daemon=True)
+    _threads[variable].start()
 
 
 def _run(period: Period, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -109,10 +138,24 @@ def _run(period: Period, sleep: Callable[[float], None] = time.sleep) -> None:
         earliest = time.monotonic() + period.pause(cost)
 
 
+def _time_steps(every: int, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Time every ``every``-th step of whichever recorder there is."""
+    timer: DeviceTimer | None = None
+    while True:
+        sleep(TIDY_SECONDS)
+        recorder = profiler.current_recorder()
+        if recorder is None:
+            continue
+        if timer is None or timer.recorder is not recorder:
+            timer = profiler.time_steps(recorder, every)
+        else:
+            timer.tidy()
+
+
 def _forked() -> None:
-    global _thread
-    if _thread is not None:
-        _thread = None
+    begun = bool(_threads)
+    _threads.clear()
+    if begun:
         start()
 
 

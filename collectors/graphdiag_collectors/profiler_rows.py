@@ -1,8 +1,8 @@
-"""The rows of a profile window, held until the profile is read.
+"""The rows of steps whose figures come later: held, in order, until they are known.
 
-A step's row is due when the step ends, and what the GPU did in it is known only when the profile
-has been read. So every row of the recorder is held meanwhile, in order, and then recorded once,
-with the profile's columns where it is a profiled step's.
+A step's row is due when the step ends, and what the GPU did in it is known only when a profile has
+been read or an event has passed. So the rows of a recorder pass through here meanwhile, and each
+is recorded once, with the later figures where its step has any.
 """
 
 from __future__ import annotations
@@ -23,36 +23,176 @@ MOST_ROWS = 65_536
 _SIGNATURE = inspect.signature(Channel.record)
 _CLOCK = ("clock", "t_ns")
 
+Columns = Mapping[str, Any]
+Held = tuple[Channel, "Watched | None", dict[str, Any]]
+"""A row that waits: where it goes, its step if that is watched, and ``Channel.record``'s
+arguments."""
 
-class Profiled:
-    """One step of a window: its number there, its annotation, and whether its row has come."""
 
-    __slots__ = ("annotation", "claimed", "number")
+class Watched:
+    """A step whose row gets more figures, once they are known.
 
-    def __init__(self, number: int, annotation: Any) -> None:
-        self.number = number
-        self.annotation = annotation
+    Attributes
+    ----------
+    thread
+        The thread that runs it.
+    claimed
+        Whether its row has come: a step has one row with its figures.
+    settled
+        Whether the figures are known, or never will be.
+    """
+
+    __slots__ = ("claimed", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
         self.claimed = False
 
+    @property
+    def settled(self) -> bool:
+        """Whether :meth:`figures` has its last word."""
+        raise NotImplementedError
 
-Begin = Callable[[], "Profiled | None"]
-End = Callable[["Profiled | None"], None]
+    def figures(self) -> Columns:
+        """Return the columns known of it so far."""
+        raise NotImplementedError
 
 
-class HeldRows:
-    """Takes the place of a recorder's ``step`` and ``record`` while a window is open.
+class Profiled(Watched):
+    """One step of a window: its number there, and its annotation."""
+
+    __slots__ = ("_rows", "annotation", "number")
+
+    def __init__(self, rows: HeldRows, number: int, annotation: Any) -> None:
+        super().__init__()
+        self._rows = rows
+        self.number = number
+        self.annotation = annotation
+
+    @property
+    def settled(self) -> bool:
+        """Whether its window is over."""
+        return self._rows.delivered
+
+    def figures(self) -> Columns:
+        """Return what the profile says of it."""
+        return self._rows.figures.get(self.number, {})
+
+
+Begin = Callable[[], "Watched | None"]
+End = Callable[["Watched | None"], None]
+
+
+class TakenRows:
+    """Takes the place of a recorder's ``step`` and ``record``: every row passes through ``add``.
 
     Parameters
     ----------
     recorder
-        Whose rows to hold, with those of its channels.
+        Whose rows to take, with those of its channels.
+    begin, end
+        Called around each step that the recorder itself times.
+    closing
+        Called before the recorder closes, which would lose the rows.
+
+    Attributes
+    ----------
+    latest
+        The step whose row is to come by a plain ``record``.
+    """
+
+    def __init__(
+        self, recorder: Recorder, begin: Begin, end: End, closing: Callable[..., None]
+    ) -> None:
+        self.recorder = recorder
+        self._begin, self._end, self._closing = begin, end, closing
+        self._channels: list[Channel] = []
+        self.latest: Watched | None = None
+
+    def add(self, step: Watched | None, channel: Channel, *args: Any, **columns: Any) -> None:
+        """Record the row of ``step``, or of no watched step, now or later.
+
+        Raises
+        ------
+        TypeError
+            As ``Channel.record`` does.
+        """
+        raise NotImplementedError
+
+    def is_idle(self, channel: Channel) -> bool:
+        """Say whether a row of no watched step may go straight to ``channel``."""
+        return False
+
+    def take_over(self) -> None:
+        """Let every row pass through here from now on."""
+        for channel in tuple(self.recorder._writer.channels):
+            self._take(channel)
+        vars(self.recorder)["close"] = self._close
+
+    def give_back(self) -> None:
+        """Let the recorder record as before."""
+        for channel in self._channels:
+            for name in ("step", "record"):
+                vars(channel).pop(name, None)
+        self._channels = []
+        vars(self.recorder).pop("close", None)
+
+    def _take(self, channel: Channel) -> None:
+        self._channels.append(channel)
+        vars(channel).update(step=self._stepper(channel), record=self._taker(channel))
+
+    def _stepper(self, channel: Channel) -> Callable[..., Step]:
+        def step(requested: int | None = None, **columns: Any) -> Step:
+            watched = self._begin()
+            if watched is None and self.is_idle(channel):
+                return Channel.step(channel, requested, **columns)
+            return _HeldStep(self, channel, watched, requested, columns)
+
+        return step
+
+    def _taker(self, channel: Channel) -> Callable[..., None]:
+        own = channel.labels._defaults.runner
+
+        def record(*args: Any, **columns: Any) -> None:
+            # The row of a step that begun() and ended() told of: the next real one of its model.
+            step = self.latest
+            if step is not None and (
+                step.claimed
+                or columns.get("kind")
+                or (columns.get("runner") or own) != "target"
+                or step.thread != threading.get_ident()
+            ):
+                step = None
+            self.add(step, channel, *args, **columns)
+
+        return record
+
+    def _close(self) -> None:
+        vars(self.recorder).pop("close", None)
+        self._closing()
+        self.recorder.close()
+
+
+class HeldRows(TakenRows):
+    """Holds every row while a window is open, and records all of them when it is over.
+
+    Parameters
+    ----------
+    recorder, begin, end
+        As in :class:`TakenRows`.
     lock
         The window's.
-    begin, end
-        The window's, called around each step that the recorder itself times.
     closing
-        Called before the recorder closes, which would lose the rows, and when there are too many,
-        then with the reason.
+        Called before the recorder closes, and when there are too many rows, then with the reason.
+
+    Attributes
+    ----------
+    claimed
+        Notified when a profiled step's row has come; its lock is the window's.
+    delivered
+        Whether the rows were recorded, so that later ones are recorded at once.
+    figures
+        What the profile says of each step, by its number.
     """
 
     def __init__(
@@ -63,98 +203,63 @@ class HeldRows:
         end: End,
         closing: Callable[..., None],
     ) -> None:
-        self._recorder = recorder
-        self._begin, self._end, self._closing = begin, end, closing
-        self._rows: list[tuple[Channel, Profiled | None, dict[str, Any]]] = []
-        self._channels: list[Channel] = []
-        self._figures: Mapping[int, Mapping[str, Any]] = {}
+        super().__init__(recorder, begin, end, closing)
+        self._rows: list[Held] = []
+        self.figures: Mapping[int, Columns] = {}
         self.claimed = threading.Condition(lock)
         self.delivered = False
-        self.latest: Profiled | None = None
 
-    def take_over(self) -> None:
-        """Hold every row from now on."""
-        self._channels = list(self._recorder._writer.channels)
-        for channel in self._channels:
-            vars(channel).update(step=self._stepper(channel), record=self._taker(channel))
-        vars(self._recorder)["close"] = self._close
-
-    def give_back(self) -> None:
-        """Let the recorder record as before."""
-        for channel in self._channels:
-            for name in ("step", "record"):
-                vars(channel).pop(name, None)
-        vars(self._recorder).pop("close", None)
-
-    def add(self, step: Profiled | None, channel: Channel, *args: Any, **columns: Any) -> None:
-        """Hold the row of ``step``, or of no profiled step; arguments of ``Channel.record``.
-
-        Raises
-        ------
-        TypeError
-            As ``Channel.record`` does.
-        """
-        given = dict(_SIGNATURE.bind(channel, *args, **columns).arguments)
-        del given["self"]
-        if all(given.get(name) in (None, NULL) for name in _CLOCK):
-            given["clock"] = (perf_counter(), float("nan"))
+    def add(self, step: Watched | None, channel: Channel, *args: Any, **columns: Any) -> None:
+        """Hold a row; once they were delivered, record it."""
+        given = arguments(channel, *args, **columns)
         with self.claimed:
             if step is not None and step.claimed:
-                step = None  # a step has one row with its figures
+                step = None
             if step is not None:
                 step.claimed = True
                 self.claimed.notify_all()
             if self.delivered:
-                self._record(channel, step, given)
+                record_with(channel, step, given)
             else:
                 self._rows.append((channel, step, given))
                 if len(self._rows) >= MOST_ROWS:
                     self._closing(f"more than {MOST_ROWS} rows came within the window")
 
-    def deliver(self, figures: Mapping[int, Mapping[str, Any]]) -> None:
+    def deliver(self, figures: Mapping[int, Columns]) -> None:
         """Record every row, those of profiled steps with ``figures`` by the step's number."""
         with self.claimed:
             if self.delivered:
                 return
             self.delivered = True
-            self._figures = figures
+            self.figures = figures
             for channel, step, given in self._rows:
-                self._record(channel, step, given)
+                record_with(channel, step, given)
             self._rows.clear()
 
-    def _record(self, channel: Channel, step: Profiled | None, given: dict[str, Any]) -> None:
-        figures = self._figures.get(step.number) if step is not None else None
-        if figures:
-            given = _merged(given, figures)
-        Channel.record(channel, **given)
 
-    def _stepper(self, channel: Channel) -> Callable[..., Step]:
-        def step(requested: int | None = None, **columns: Any) -> Step:
-            profiled = self._begin()
-            return _HeldStep(self, channel, profiled, requested, columns)
+def arguments(channel: Channel, *args: Any, **columns: Any) -> dict[str, Any]:
+    """Return the arguments of a ``Channel.record`` that comes later, with the time it is due now.
 
-        return step
-
-    def _taker(self, channel: Channel) -> Callable[..., None]:
-        own = channel.labels._defaults.runner
-
-        def record(*args: Any, **columns: Any) -> None:
-            # The row of a step that begun() and ended() told of: the next real one of its model.
-            step = self.latest
-            runner = columns.get("runner") or own
-            if step is not None and (step.claimed or columns.get("kind") or runner != "target"):
-                step = None
-            self.add(step, channel, *args, **columns)
-
-        return record
-
-    def _close(self) -> None:
-        self._closing()
-        Recorder.close(self._recorder)
+    Raises
+    ------
+    TypeError
+        As ``Channel.record`` does.
+    """
+    given = dict(_SIGNATURE.bind(channel, *args, **columns).arguments)
+    del given["self"]
+    if all(given.get(name) in (None, NULL) for name in _CLOCK):
+        given["clock"] = (perf_counter(), float("nan"))
+    return given
 
 
-def _merged(given: dict[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's arguments with a profile's; how often it replayed, the engine knows itself."""
+def record_with(channel: Channel, step: Watched | None, given: dict[str, Any]) -> None:
+    """Record a row, with what is known of its step."""
+    figures = step.figures() if step is not None else None
+    Channel.record(channel, **_merged(given, figures) if figures else given)
+
+
+def _merged(given: dict[str, Any], figures: Columns) -> dict[str, Any]:
+    """Return a row's arguments with the figures; how often it replayed, the engine knows itself."""
     merged = {**given, **figures}
     if given.get("replays") not in (None, NULL):
         merged["replays"] = given["replays"]
@@ -169,20 +274,20 @@ def _merged(given: dict[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]
 
 
 class _HeldStep(Step):
-    """A step of ``with recorder.step(…)`` while a window is open."""
+    """A step of ``with recorder.step(…)`` whose row passes through :class:`TakenRows`."""
 
-    __slots__ = ("_profiled", "_rows")
+    __slots__ = ("_rows", "_watched")
 
     def __init__(
         self,
-        rows: HeldRows,
+        rows: TakenRows,
         channel: Channel,
-        profiled: Profiled | None,
+        watched: Watched | None,
         requested: int | None,
         columns: dict[str, Any],
     ) -> None:
         super().__init__(channel)
-        self._rows, self._profiled = rows, profiled
+        self._rows, self._watched = rows, watched
         self._requested, self._more = requested, columns
         self._start = perf_counter()
 
@@ -193,22 +298,22 @@ class _HeldStep(Step):
         traceback: TracebackType | None,
     ) -> None:
         end = perf_counter()
-        rows, profiled = self._rows, self._profiled
+        rows, watched = self._rows, self._watched
         try:
-            rows._end(profiled)
-            self._channel = _Through(rows, profiled, self._channel)  # type: ignore[assignment]
+            rows._end(watched)
+            self._channel = _Through(rows, watched, self._channel)  # type: ignore[assignment]
             self._widen(end)
         except Exception as failure:
-            rows._recorder.refuse(f"{type(failure).__name__}: {failure}")
+            rows.recorder.refuse(f"{type(failure).__name__}: {failure}")
 
 
 class _Through:
     """What a held step takes for its channel, to record its own row and no other."""
 
-    def __init__(self, rows: HeldRows, step: Profiled | None, channel: Channel) -> None:
+    def __init__(self, rows: TakenRows, step: Watched | None, channel: Channel) -> None:
         self._rows, self._step, self._channel = rows, step, channel
         self.refuse = channel.refuse
 
     def record(self, *args: Any, **columns: Any) -> None:
-        """Hold the row."""
+        """Pass the row on."""
         self._rows.add(self._step, self._channel, *args, **columns)

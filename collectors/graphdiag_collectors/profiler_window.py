@@ -16,10 +16,10 @@ from time import perf_counter_ns
 from typing import Any
 
 from graphdiag_collectors.guard import Guard
+from graphdiag_collectors.marks import GPU_WINDOW
 from graphdiag_collectors.profiler_events import Profile, read_profile
-from graphdiag_collectors.profiler_rows import HeldRows, Profiled
+from graphdiag_collectors.profiler_rows import HeldRows, Profiled, Watched
 from graphdiag_collectors.recorder import Recorder
-from graphdiag_collectors.schema import GPU_WINDOW
 
 PROFILE_WINDOW = "profile_window"
 """``kind`` of the mark of a window, from its first step's start to its last one's end. ``config``:
@@ -56,6 +56,8 @@ class Window:
         Why it failed.
     told
         What the window's mark says, once it is done.
+    engaged
+        Whether torch's profiler is prepared or running: only a step of the same thread can stop it.
     """
 
     def __init__(
@@ -70,13 +72,14 @@ class Window:
         self._lock = threading.RLock()
         self._rows = HeldRows(recorder, self._lock, self.begin, self.end, self._closing)
         self._profile: Any = None
+        self.engaged = False
         self._live = False
         self._thread = 0
         self._open: Profiled | None = None
         self._label = f"graphdiag {time.time_ns()} step "
         self._cuda = False
         self._begun_ns = 0
-        self._concluded = False
+        self._concluded = self._left = False
 
     def await_steps(self) -> None:
         """Let the next step begin it."""
@@ -95,17 +98,17 @@ class Window:
             self._failed(error)
             return None
 
-    def end(self, step: Profiled | None) -> None:
+    def end(self, step: Watched | None) -> None:
         """Say that the step that :meth:`begin` returned ends."""
-        if step is None:
-            return
+        if not isinstance(step, Profiled):
+            return  # none, or one of an event pair's that began before the window
         try:
             with self._lock:
                 self._end(step)
         except Exception as error:
             self._failed(error)
 
-    def record(self, step: Profiled | None, channel: Any, *args: Any, **columns: Any) -> None:
+    def record(self, step: Watched | None, channel: Any, *args: Any, **columns: Any) -> None:
         """Record a row by ``Channel.record``'s arguments, with what the profile says of ``step``.
 
         Raises
@@ -124,7 +127,11 @@ class Window:
             self._conclude(Profile())
 
     def finish(self, seconds: float) -> None:
-        """End it with the step under way, or give up after ``seconds``; not the engine's thread."""
+        """End it with the step under way, or give up after ``seconds``; not the engine's thread.
+
+        Its rows are recorded then in any case. Where the engine made no step meanwhile,
+        :attr:`engaged` still holds.
+        """
         with self._lock:
             if self.state == "running" and self._live:
                 self.wanted = min(self.wanted, max(self.seen + (self._open is not None), 1))
@@ -137,7 +144,7 @@ class Window:
         """Drop everything, in a forked child: the rows and the profiler are the parent's."""
         self._rows.give_back()
         self._rows.delivered = True
-        self._live = False
+        self._live = self.engaged = False
         atexit.unregister(self._closing)
 
     def _closing(self, why: str = "the recording ended within the window") -> None:
@@ -153,10 +160,12 @@ class Window:
                 self.state = "running"
                 self._prepare()
             return None
-        if thread != self._thread or self._open is not None:
+        if thread != self._thread:
             return None
         if self._concluded:
-            self._stop_live()
+            self._disengage()
+            return None
+        if self._open is not None:
             return None
         if self.state != "running":
             return None
@@ -172,7 +181,7 @@ class Window:
             self.told["start_ns"] = perf_counter_ns() - began
         annotation = self._torch.profiler.record_function(f"{self._label}{self.seen}")
         annotation.__enter__()
-        self._open = self._rows.latest = Profiled(self.seen, annotation)
+        self._open = self._rows.latest = Profiled(self._rows, self.seen, annotation)
         return self._open
 
     def _end(self, step: Profiled) -> None:
@@ -182,7 +191,7 @@ class Window:
         step.annotation.__exit__(None, None, None)
         self.seen += 1
         if self._concluded:
-            self._stop_live()
+            self._disengage()
         elif self.seen >= self.wanted:
             self._stop()
 
@@ -199,6 +208,7 @@ class Window:
                 os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
                 os.environ.setdefault("TEARDOWN_CUPTI", "0")
         self._profile = profiler.profile(activities=activities)
+        self.engaged = True
         self._profile.prepare_trace()
         self.told["prepare_ns"] = perf_counter_ns() - self._begun_ns
 
@@ -206,19 +216,21 @@ class Window:
         if self._capturing():
             return  # stopping waits for the device, which would spoil the capture
         began = perf_counter_ns()
-        self._live = False
+        self._live = self.engaged = False
         self._profile.stop_trace()
         self.told["stop_ns"] = perf_counter_ns() - began
         self.state = "reading"
         threading.Thread(target=self._read, name="graphdiag-profile", daemon=True).start()
 
-    def _stop_live(self) -> None:
+    def _disengage(self) -> None:
         """Stop the profiler of a window that was given up, and leave."""
-        if not self._live:
+        if not self.engaged:
             self._leave()
         elif not self._capturing():
-            self._live = False
+            started, self._live, self.engaged = self._live, False, False
             try:
+                if not started:
+                    self._profile.start_trace()  # one that was prepared can only be stopped so
                 self._profile.stop_trace()
             finally:
                 self._leave()
@@ -262,16 +274,18 @@ class Window:
             self._guard.failed(error)
         try:
             if threading.get_ident() == self._thread:
-                self._stop_live()
-            elif not self._live:
+                self._disengage()
+            elif not self.engaged:
                 self._leave()
         except Exception as error:
             self._guard.failed(error)
         self.finished.set()
 
     def _leave(self) -> None:
-        self._rows.give_back()
-        self._over()
+        if not self._left:
+            self._left = True
+            self._rows.give_back()
+            self._over()
 
     def _mark(self, profile: Profile) -> None:
         notes = []
@@ -295,8 +309,8 @@ class Window:
         try:
             with self._lock:
                 self._open = None
-                if self._live:
-                    self._live = False
+                live, self._live, self.engaged = self._live, False, False
+                if live:
                     self._profile.stop_trace()
         except Exception as second:
             self._guard.last += f"; stopping it: {type(second).__name__}: {second}"[:200]

@@ -11,13 +11,15 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from graphdiag_collectors.blocks import Lane
 from graphdiag_collectors.channel import Channel
 from graphdiag_collectors.events import clean_event
 from graphdiag_collectors.labels import Words, check_words
 from graphdiag_collectors.writer import Status, Writer
+
+AnyChannel = TypeVar("AnyChannel", bound=Channel)
 
 TRACE_VARIABLE = "GRAPHDIAG_TRACE"
 RUN_VARIABLE = "GRAPHDIAG_RUN"
@@ -80,7 +82,7 @@ class Recorder(Channel):
         self.run(config or {})
         self._writer.write()
         _RECORDERS.add(self)
-        atexit.register(self.close)
+        atexit.register(self._end)
         self._close_with_child()
 
     @classmethod
@@ -106,8 +108,25 @@ class Recorder(Channel):
         ValueError
             When a word is none of the schema's.
         """
+        return self.channel_of(Channel, runner=runner, phase=phase, axis=axis)
+
+    def channel_of(
+        self,
+        kind: type[AnyChannel],
+        *,
+        runner: str | None = None,
+        phase: str | None = None,
+        axis: str | None = None,
+    ) -> AnyChannel:
+        """Return :meth:`channel` of a subclass, which has a layout of its own.
+
+        Raises
+        ------
+        ValueError
+            When a word is none of the schema's.
+        """
         words = Words(runner=runner, phase=phase, axis=axis).over(self._words)
-        channel = Channel(self._writer.wake, words, self.refuse, self._start)
+        channel = kind(self._writer.wake, words, self.refuse, self._start)
         self._writer.channels.append(channel)
         return channel
 
@@ -221,7 +240,7 @@ class Recorder(Channel):
             if self._closed or self._asleep:
                 return
             self._closed = True
-        atexit.unregister(self.close)
+        atexit.unregister(self._end)
         self._writer.close()
 
     def __enter__(self) -> Recorder:
@@ -233,6 +252,10 @@ class Recorder(Channel):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def _end(self) -> None:
+        """Close at exit, by way of whatever holds rows back and has taken ``close`` over."""
         self.close()
 
     def _sleep(self) -> None:
@@ -272,7 +295,7 @@ class Recorder(Channel):
         util = sys.modules.get("multiprocessing.util")
         process = sys.modules.get("multiprocessing.process")
         if util is not None and process is not None and process.parent_process() is not None:
-            util.Finalize(None, self.close, exitpriority=0)
+            util.Finalize(None, self._end, exitpriority=0)
 
 
 _NO_COLUMNS = ("self", "more")

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from graphdiag_collectors.marks import *  # noqa: F403  (handed on)
+
 FORMAT = 1
 FORMAT_KEY = b"graphdiag.format"
 
@@ -139,6 +141,14 @@ COLUMNS: tuple[Column, ...] = (
     Column("graph_launch_ns", _i64, "ns", _STEP, "Host time inside graph-launch calls."),
     Column("gpu_ns", _i64, "ns", ("step", "mark"), "Time the GPU was busy (union over streams)."),
     Column("gap_ns", _i64, "ns", ("step", "mark"), "Time the GPU idled within the event's span."),
+    Column(
+        "gpu_span_ns",
+        _i64,
+        "ns",
+        _STEP,
+        "Time from the step's start to its end on its GPU stream, idle time included; of sampled "
+        "steps, by event pairs.",
+    ),
     Column("launches", _i32, "count", ("step", "mark"), "Host calls that launched GPU work."),
     Column("kernels", _i32, "count", ("step", "mark"), "GPU kernels run, in graphs or not."),
     Column("graph_kernels", _i32, "count", ("step", "mark"), "GPU kernels run inside graphs."),
@@ -182,19 +192,9 @@ RUN_CONFIG: dict[str, str] = {
     "simulated": "how the trace was simulated; absent when it was recorded",
     "importer": "importer that read the source",
     "notes": "list of sentences a reader must know: assumptions, dropped or unlinked things",
+    "damage": "list of sentences: what of the source was not read whole, or was lost",
 }
 """Keys of a run event's ``config`` that the analyzer reads; others are kept and shown."""
-
-DROPPED = "dropped"
-"""``kind`` of the mark that says ``weight`` rows were dropped because writing fell behind."""
-
-GPU_WINDOW = "gpu_window"
-"""``kind`` of the mark that sums a profiled window: ``t_ns``, ``dur_ns`` (GPU span), ``gpu_ns``,
-``gap_ns``, ``launches``, ``kernels``, ``graph_kernels``, and in ``config`` ``graph_launches``,
-``unlinked_events``."""
-
-HOOK_OFF = "hook_off"
-"""``kind`` of the mark that says a hook failed and switched itself off; details in ``config``."""
 
 
 def column_names() -> list[str]:

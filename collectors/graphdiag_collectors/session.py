@@ -1,6 +1,7 @@
 """The one recorder of this process that all collectors share, opened when it is first needed.
 
-A process that loads the plugin but never runs a model opens nothing and leaves no file.
+A process that loads the plugin but never runs a model opens nothing and leaves no file, and does
+not even import Arrow.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from graphdiag_collectors.recorder import Recorder
+if TYPE_CHECKING:
+    from graphdiag_collectors.recorder import Recorder
 
 _lock = threading.Lock()
 _recorder: Recorder | None = None
@@ -31,6 +33,8 @@ def recorder(config: Mapping[str, Any] | None = None, **options: Any) -> Recorde
     with _lock:
         if _recorder is None and not _failed:
             try:
+                from graphdiag_collectors.recorder import Recorder
+
                 _recorder = Recorder.from_environment(config, **options)
             except Exception as error:
                 _failed = True

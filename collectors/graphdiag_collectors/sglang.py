@@ -1,10 +1,9 @@
 """Collector for SGLang 0.4.6 to 0.5.23 and what comes after: every step, capture and fallback.
 
-From 0.5.11 on SGLang loads :func:`register` itself, as a plugin of the group
-``sglang.srt.plugins``, in every process it starts; before that
-:mod:`graphdiag_collectors.sglang_site` does. It patches nothing unless ``GRAPHDIAG_TRACE`` is set
-or somebody attaches, imports nothing of SGLang or torch, and patches classes as the engine imports
-their modules. What each hook sees is in ``docs/sglang.md``.
+From 0.5.11 on SGLang loads :mod:`graphdiag_collectors.plugin` itself, in every process it starts;
+before that :mod:`graphdiag_collectors.sglang_site` does. This is imported where a trace is wanted;
+it imports nothing of SGLang or torch, and patches classes as the engine imports their modules.
+What each hook sees is in ``docs/sglang.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,12 @@ from graphdiag_collectors.sglang_dedup import patch_registry
 from graphdiag_collectors.sglang_forward import patch_model_runner
 from graphdiag_collectors.sglang_old import patch_old_runner
 from graphdiag_collectors.sglang_runners import patch_runner
-from graphdiag_collectors.sglang_scheduler import patch_batch, patch_engine, patch_scheduler
+from graphdiag_collectors.sglang_scheduler import (
+    patch_batch,
+    patch_engine,
+    patch_profiler,
+    patch_scheduler,
+)
 
 HOOKS = Hooks(session.current)
 """The hooks of this process: what is on, what switched itself off, what is missing."""
@@ -31,14 +35,15 @@ _PATCHES = {
     "ScheduleBatch": patch_batch,
     "Engine": patch_engine,
     "DedupedCudaGraphRegistry": patch_registry,
+    "profile": patch_profiler,
 }
 
 
 def register() -> None:
     """Offer to record SGLang: at once if ``GRAPHDIAG_TRACE`` is set, else when somebody attaches.
 
-    The entry point of the plugin group ``sglang.srt.plugins``. Never raises; a second call does
-    nothing.
+    As the plugin of SGLang does, which imports this module later. Never raises; a second call
+    does nothing.
     """
     try:
         control.offer("sglang", install, uninstall)

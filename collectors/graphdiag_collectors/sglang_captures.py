@@ -74,6 +74,7 @@ def _session(original: Function, hooks: Hooks) -> Function:
         nested = tracker.capturing > 0  # a subclass's capture calls the one it inherits
         begins.run(_begin, self, hooks, nested)
         tracker.capturing += 1
+        tracker.usual = None
         try:
             return original(self, *args, **kwargs)
         finally:

@@ -11,9 +11,13 @@ from graphdiag_collectors.guard import Hooks
 from graphdiag_collectors.recorder import Recorder
 from graphdiag_collectors.sglang_words import DECODE_PHASES, PREFILL_PHASES, graph_mode
 
+MET = "_graphdiag_model"
+"""Attribute of a model runner that holds what the hooks need at each of its forwards."""
+
 _TOLD = "_graphdiag_told"
 _GIB = 1 << 30
-_OVERLAP_THREAD = "sglang.srt.managers.tp_worker_overlap_thread"
+OVERLAP_THREAD = "sglang.srt.managers.tp_worker_overlap_thread"
+"""Where it is loaded, up to 0.5.3, another thread than the scheduler's runs the model."""
 _DECODE_RUNNERS = ("decode_cuda_graph_runner", "graph_runner", "cuda_graph_runner")
 _PREFILL_RUNNERS = (
     "prefill_cuda_graph_runner",
@@ -31,23 +35,24 @@ def open_recorder(model_runner: Any) -> Recorder | None:
     return recorder
 
 
-def tell_run(model_runner: Any, hooks: Hooks) -> None:
-    """Record the run's configuration, once for each model and recorder; a drafter's not."""
-    recorder = session.current()
-    if recorder is not None and getattr(model_runner, _TOLD, None) is recorder:
-        return
+def tell_run(model_runner: Any, hooks: Hooks) -> Recorder | None:
+    """Record the run's configuration, once for each model and recorder; a drafter's not.
+
+    Returns the recorder, None where nothing is to be recorded.
+    """
     recorder = open_recorder(model_runner)
-    if recorder is None:
-        return
-    setattr(model_runner, _TOLD, recorder)
-    if not getattr(model_runner, "is_draft_worker", False):
-        recorder.run({**run_config(model_runner), "hooks": hooks.describe()})
+    if recorder is not None and getattr(model_runner, _TOLD, None) is not recorder:
+        setattr(model_runner, _TOLD, recorder)
+        if not getattr(model_runner, "is_draft_worker", False):
+            recorder.run({**run_config(model_runner), "hooks": hooks.describe()})
+    return recorder
 
 
 def tell_again(model_runner: Any) -> None:
     """Let the next forward record the configuration anew, after the engine captured again."""
-    if getattr(model_runner, _TOLD, None) is not None:
-        setattr(model_runner, _TOLD, None)
+    for name in (_TOLD, MET):
+        if getattr(model_runner, name, None) is not None:
+            setattr(model_runner, name, None)
 
 
 def engine_version() -> str | None:
@@ -194,7 +199,7 @@ def _device(model_runner: Any) -> str | None:
 
 
 def _notes() -> list[str]:
-    if _OVERLAP_THREAD in sys.modules:
+    if OVERLAP_THREAD in sys.modules:
         return [
             "This version of SGLang runs the model in a thread of its own: steps have their host "
             "time, but no time from schedule to result."

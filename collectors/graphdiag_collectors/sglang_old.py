@@ -11,11 +11,16 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from graphdiag_collectors.guard import Function, Guard, Hooks
+from graphdiag_collectors.blocks import NULL
+from graphdiag_collectors.guard import Hooks
 from graphdiag_collectors.sglang_reasons import next_size, tokens_of, wanted_size
-from graphdiag_collectors.sglang_runners import decide, draft_frame
-from graphdiag_collectors.sglang_steps import THREAD
+from graphdiag_collectors.sglang_replay import around_replay, enter_draft, traits_of
+from graphdiag_collectors.sglang_rows import Graph
+from graphdiag_collectors.sglang_runners import decide
+from graphdiag_collectors.sglang_steps import GRAPH, LAUNCH, REASON, REPLAYS, Tracker
 from graphdiag_collectors.sglang_words import artifact, graph_mode, role
+
+_KNOWN = "_graphdiag_graphs"
 
 
 def patch_old_runner(hooks: Hooks, owner: type) -> None:
@@ -28,61 +33,49 @@ def patch_old_runner(hooks: Hooks, owner: type) -> None:
     for name in ("replay", "execute"):
         if name in names:
             ran = hooks.guard("sglang.replay")
-            hooks.patch(owner, name, partial(_replay, guard=ran))
+            hooks.patch(
+                owner, name, partial(around_replay, guard=ran, before=_asked, after=_replayed)
+            )
 
 
-def _replay(original: Function, guard: Guard) -> Function:
-    def replay(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tracker = THREAD.tracker
-        if not guard.on or tracker.replaying:
-            return original(self, *args, **kwargs)
-        start = perf_counter()
-        raw = 0
-        try:
-            batch = args[0] if args else kwargs["forward_batch"]
-            prefill = "prefill" in role(self)
-            asked = tokens_of(batch) if prefill else batch.batch_size
-            raw = int(asked if asked is not None else batch.batch_size)
-        except Exception as error:
-            guard.failed(error)
-            return original(self, *args, **kwargs)
-        tracker.replaying = True
-        try:
-            output = original(self, *args, **kwargs)
-        finally:
-            tracker.replaying = False
-        try:
-            end = perf_counter()
-            frame = tracker.frame
-            alone = frame is None
-            if frame is None:
-                frame = draft_frame(self, raw, batch)
-                frame.start = start
-            _fill(frame, self, raw, prefill)
-            frame.launch += end - start
-            if frame.runner == "draft":
-                tracker.refused = None
-            elif not prefill and (wanted_size(self, batch) or 0) > raw:
-                frame.reason = "dp_sync"
-            if alone:
-                tracker.close(frame)
-            if guard.in_a_row:
-                guard.in_a_row = 0
-        except Exception as error:
-            guard.failed(error)
-        return output
-
-    return replay
+def _asked(runner: Any, batch: Any) -> int:
+    """Return what a batch asks for, requests or tokens, before the runner pads it."""
+    size = tokens_of(batch) if traits_of(runner).prefill else None
+    return int(batch.batch_size if size is None else size)
 
 
-def _fill(frame: Any, runner: Any, raw: int, prefill: bool) -> None:
-    bucket = bucket_of(runner, raw, prefill)
-    frame.replayed = True
-    frame.reason = None
-    frame.bucket = bucket
-    frame.artifact = None if bucket is None else artifact(role(runner), bucket)
-    frame.mode = graph_mode(runner)
-    frame.replays += 1
+def _replayed(tracker: Tracker, runner: Any, batch: Any, raw: int, took: float) -> None:
+    """Fill in the step under way, or record one where the runner replays outside of any."""
+    traits = traits_of(runner)
+    seen = tracker.seen
+    if seen is None:
+        alone = enter_draft(tracker, runner, raw, batch)
+        if alone is not None:
+            _replayed(tracker, runner, batch, raw, took)
+            tracker.close(alone, perf_counter() - took, None, None)
+        return
+    seen[GRAPH] = _graph(runner, bucket_of(runner, raw, traits.prefill))
+    seen[REASON] = None
+    seen[LAUNCH] += took
+    seen[REPLAYS] += 1
+    if traits.draft:
+        tracker.refused = None
+    elif not traits.prefill and (wanted_size(runner, batch) or 0) > raw:
+        seen[REASON] = "dp_sync"
+
+
+def _graph(runner: Any, bucket: int | None) -> Graph:
+    """Return what we know of the graph of a bucket, worked out at its first replay."""
+    known = vars(runner).get(_KNOWN)
+    if known is None:
+        known = {}
+        setattr(runner, _KNOWN, known)
+    graph: Graph | None = known.get(bucket)
+    if graph is None:
+        name = None if bucket is None else artifact(role(runner), bucket)
+        graph = Graph(name, NULL if bucket is None else bucket, graph_mode(runner), 1)
+        known[bucket] = graph
+    return graph
 
 
 def bucket_of(runner: Any, raw: int, prefill: bool) -> int | None:

@@ -7,14 +7,17 @@ both ends from the scheduler: ``run_batch`` and ``process_batch_result``.
 from __future__ import annotations
 
 import os
+import sys
 import time
+from time import perf_counter
 from typing import Any
 
-from graphdiag_collectors import session
+from graphdiag_collectors import profiler, session
 from graphdiag_collectors.guard import Function, Guard, Hooks
 from graphdiag_collectors.recorder import TRACE_VARIABLE
-from graphdiag_collectors.sglang_config import tell_run
-from graphdiag_collectors.sglang_steps import THREAD, Batch
+from graphdiag_collectors.sglang_config import OVERLAP_THREAD, tell_run
+from graphdiag_collectors.sglang_rows import Row
+from graphdiag_collectors.sglang_steps import MOST_PENDING, THREAD, Batch, Tracker
 from graphdiag_collectors.writer import FLUSH_SECONDS
 
 _HEALTH_CHECK = "HEALTH_CHECK"
@@ -71,81 +74,110 @@ def _started(scheduler: Any, hooks: Hooks) -> None:
 
 
 def _run_batch(original: Function, guard: Guard) -> Function:
-    def run_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tracker = THREAD.tracker
+    def run_batch(self: Any, batch: Any, *more: Any, **named: Any) -> Any:
         if not guard.on:
-            return original(self, *args, **kwargs)
-        batch = None
+            return original(self, batch, *more, **named)
+        tracker = THREAD.tracker
+        rows: list[Row] = []
+        rest, queued = None, 0
         try:
-            batch = _open(self, args[0] if args else kwargs["batch"])
-            tracker.batch = batch
+            queued = len(self.waiting_queue)
+            window = profiler.window
+            if window is not None or len(batch.reqs or ()) == 1:
+                rest = _rest(tracker, self, batch)
+            tracker.usual = session.current() if window is None else None
+            tracker.rows = rows
         except Exception as error:
             guard.failed(error)
+        start = perf_counter()
         try:
-            result = original(self, *args, **kwargs)
+            if more or named:
+                result = original(self, batch, *more, **named)
+            else:
+                result = original(self, batch)
         except BaseException:
-            if batch is not None:
-                guard.run(tracker.abandon, batch)
+            tracker.rows = tracker.usual = None
+            guard.run(_broken, tracker, (0, start, queued, rows, rest))
             raise
-        finally:
-            tracker.batch = None
-        if batch is not None:
-            try:
-                tracker.launched(batch, result)
-                if guard.in_a_row:
-                    guard.in_a_row = 0
-            except Exception as error:
-                guard.failed(error)
+        tracker.rows = tracker.usual = None
+        try:
+            if rest is not None and rest[1] is not None:
+                profiler.step_ended(rest[1])
+            if rows:
+                if rows[0][0].synchronous:
+                    rest = (*(rest or (None, None))[:2], perf_counter())
+                pending = tracker.pending
+                pending.append((id(result), start, queued, rows, rest))
+                if len(pending) > MOST_PENDING:
+                    tracker.record(pending.popleft())
+            if guard.in_a_row:
+                guard.in_a_row = 0
+        except Exception as error:
+            guard.failed(error)
         return result
 
     return run_batch
 
 
-def _open(scheduler: Any, batch: Any) -> Batch:
-    waiting = getattr(scheduler, "waiting_queue", None)
-    kind = None
-    requests = batch.reqs
-    if requests is not None and len(requests) == 1:
-        name = getattr(requests[0], "rid", None)
-        if isinstance(name, str) and name.startswith(_HEALTH_CHECK):
-            kind = "dummy"
-    return Batch(None if waiting is None else len(waiting), kind)
+def _rest(tracker: Tracker, scheduler: Any, batch: Any) -> tuple[str | None, Any, int] | None:
+    """Return what only few batches have: a kind, and a step of a profile window that begins."""
+    kind = step = None
+    if len(batch.reqs or ()) == 1:
+        kind = _kind(batch.reqs[0])
+    if profiler.window is not None:
+        step = _profiled(tracker, scheduler)
+    return None if kind is None and step is None else (kind, step, 0)
+
+
+def _broken(tracker: Tracker, batch: Batch) -> None:
+    """Record what there was of a batch that raised."""
+    rest = batch[4]
+    if rest is not None and rest[1] is not None:
+        profiler.step_ended(rest[1])
+    tracker.record(batch)
+
+
+def _kind(request: Any) -> str | None:
+    name = getattr(request, "rid", None)
+    return "dummy" if isinstance(name, str) and name.startswith(_HEALTH_CHECK) else None
+
+
+def _profiled(tracker: Tracker, scheduler: Any) -> Any:
+    """Begin a step of a profile window, unless another thread runs the model."""
+    if tracker.capturing:
+        return None
+    if OVERLAP_THREAD in sys.modules and getattr(scheduler, "enable_overlap", False):
+        return None
+    return profiler.step_begun()
 
 
 def _result(original: Function, guard: Guard) -> Function:
-    def process_batch_result(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tracker = THREAD.tracker
-        output = original(self, *args, **kwargs)
-        if not guard.on:
-            return output
-        try:
-            result = args[1] if len(args) > 1 else kwargs.get("result")
-            tracker.finished(result, _tokens_out(result))
-            _write_where_idle(self, args[0] if args else kwargs["batch"])
-            if guard.in_a_row:
-                guard.in_a_row = 0
-        except Exception as error:
-            guard.failed(error)
+    def process_batch_result(self: Any, batch: Any, result: Any, *more: Any, **named: Any) -> Any:
+        if more or named:
+            output = original(self, batch, result, *more, **named)
+        else:
+            output = original(self, batch, result)
+        if guard.on:
+            try:
+                THREAD.tracker.finished(result)
+                requests = batch.reqs
+                if not requests or requests[0].finished():
+                    _write_where_idle(self, requests)
+                if guard.in_a_row:
+                    guard.in_a_row = 0
+            except Exception as error:
+                guard.failed(error)
         return output
 
     return process_batch_result
 
 
-def _tokens_out(result: Any) -> int | None:
-    """Return tokens a verified batch produced: the accepted drafts, and one more for each."""
-    accepted = getattr(result, "num_correct_drafts_per_req_cpu", None)
-    if not accepted:
-        return None
-    own = getattr(result, "num_non_draft_tokens_per_req", 1)
-    return int(sum(accepted)) + int(own) * len(accepted)
-
-
-def _write_where_idle(scheduler: Any, batch: Any) -> None:
+def _write_where_idle(scheduler: Any, requests: Any) -> None:
     """Have everything written when the last request is done."""
     recorder = session.current()
     if recorder is None or scheduler.waiting_queue:
         return
-    if all(request.finished() for request in batch.reqs or ()):
+    if all(request.finished() for request in requests or ()):
         recorder.write_soon()
 
 
@@ -171,3 +203,27 @@ def _wait_for_writers(engine: Any) -> None:
     if os.environ.get(TRACE_VARIABLE) and _WAITED not in vars(engine):
         setattr(engine, _WAITED, True)
         time.sleep(1.2 * FLUSH_SECONDS)
+
+
+def patch_profiler(hooks: Hooks, owner: type) -> None:
+    """Patch ``start`` of torch's class ``profile``, which the engine uses when asked to profile.
+
+    Torch allows one profiler a process: a second one raises, or takes the first one's events. So a
+    window of ours gives way, and says so to who opened it.
+    """
+    guard = hooks.guard("sglang.profiler")
+
+    def wrap(original: Function) -> Function:
+        def start(self: Any, *args: Any, **kwargs: Any) -> Any:
+            guard.run(_give_way)
+            return original(self, *args, **kwargs)
+
+        return start
+
+    hooks.patch(owner, "start", wrap)
+
+
+def _give_way() -> None:
+    cancel = getattr(profiler.window, "cancel", None)
+    if cancel is not None:
+        cancel("the engine's own profiler was started in it")

@@ -1,18 +1,16 @@
 """The modules of SGLang that are patched, and the watch for them: the standard library alone.
 
-SGLang up to 0.5.10 loads no plugins. There a ``.pth`` file in site-packages with the one line ::
-
-    import os; os.environ.get("GRAPHDIAG_TRACE") and
-    __import__("graphdiag_collectors.sglang_site", fromlist=["watch"]).watch()
-
-(in one line) starts the watch in every Python process of that environment, those that an engine
-spawns included, and costs nothing where the variable is not set. It must start before SGLang is
-imported at all, because its modules import one another, so the collector itself comes with the
-first module that is watched for.
+SGLang up to 0.5.10 loads no plugins. There :func:`start`, called where Python starts, does what
+the engine's plugin loader does later: the collector is offered when SGLang is about to be imported,
+in every process of the engine. ``graphdiag record`` has it called by ``boot/sitecustomize.py``; a
+``.pth`` file does as well.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
 from types import ModuleType
 
 from graphdiag_collectors.import_hook import when_imported
@@ -27,6 +25,7 @@ CLASSES = {
     "sglang.srt.managers.schedule_batch": "ScheduleBatch",
     "sglang.srt.entrypoints.engine": "Engine",
     f"{_EXECUTOR}.runner_backend.cuda_graph_dedup_mixin": "DedupedCudaGraphRegistry",
+    "torch.profiler.profiler": "profile",
 }
 """Module to the one class in it that is patched."""
 
@@ -56,6 +55,31 @@ BACKENDS = (
 """Modules whose every graph backend is patched."""
 
 _watching = False
+
+
+class _Beginning(MetaPathFinder):
+    """Finds nothing, but is asked for SGLang before any of its modules is there."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        """Offer the collector if it is SGLang that is asked for."""
+        if fullname == "sglang":
+            sys.meta_path.remove(self)
+            from graphdiag_collectors import plugin
+
+            plugin.sglang()
+
+
+def start() -> None:
+    """Offer the collector as soon as this process imports SGLang; a second call does nothing.
+
+    Where the engine loads plugins as well, that is a second offer, which does nothing either.
+    """
+    if "sglang" not in sys.modules and not any(
+        isinstance(finder, _Beginning) for finder in sys.meta_path
+    ):
+        sys.meta_path.insert(0, _Beginning())
 
 
 def watch() -> None:

@@ -49,7 +49,8 @@ UNKNOWN_MODE = Mode("decode", "requests", None, False)
 DECODE_PHASES = ("decode", "verify")
 PREFILL_PHASES = ("prefill", "mixed")
 
-_VARIANTS = ("stream_idx", "variant_label", "attention_variant")
+VARIANTS = ("stream_idx", "variant_label", "attention_variant")
+"""Fields of the engine's look-up key beside its size."""
 
 
 def role(runner: Any) -> str:
@@ -82,7 +83,7 @@ def artifact(role: str, key: Any, in_tokens: bool = False) -> str:
     prefix = f"{role}-tokens" if in_tokens and "prefill" not in role else role
     size = getattr(key, "size", key)
     parts = [f"{prefix}/{size}"]
-    for name in _VARIANTS:
+    for name in VARIANTS:
         value = getattr(key, name, None)
         if value is not None:
             parts.append(f"s{value}" if name == "stream_idx" else str(value))
@@ -96,7 +97,7 @@ def key_columns(key: Any) -> dict[str, Any]:
         return {"size": key}
     return {
         "size": size,
-        **{name: getattr(key, name) for name in _VARIANTS if getattr(key, name, None) is not None},
+        **{name: getattr(key, name) for name in VARIANTS if getattr(key, name, None) is not None},
     }
 
 

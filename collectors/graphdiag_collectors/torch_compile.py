@@ -19,6 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from graphdiag_collectors.guard import Function, Hooks
 from graphdiag_collectors.import_hook import when_imported
+from graphdiag_collectors.marks import (
+    COMPILE_FAILED,
+    CUDAGRAPH_SKIP,
+    DYNAMO_RESET,
+    RECOMPILE_LIMIT,
+)
 from graphdiag_collectors.torch_metrics import (
     Counters,
     Frame,
@@ -33,25 +39,11 @@ from graphdiag_collectors.torch_metrics import (
 if TYPE_CHECKING:
     from graphdiag_collectors.recorder import Recorder
 
-RECOMPILE_LIMIT = "recompile_limit"
-"""``kind`` of the mark that says a frame is not compiled any more; ``config``: ``frame``,
-``compile_id``, ``effect`` (``eager`` from here on, or an ``error`` at each call), ``limit``,
-``reason`` of the last attempt."""
-
-DYNAMO_RESET = "dynamo_reset"
-"""``kind`` of the mark that says Dynamo was reset, so that ``frames`` are compiled again."""
-
-COMPILE_FAILED = "compile_failed"
-"""``kind`` of the mark of a compile that raised: ``frame``, ``type``, ``reason``."""
-
 COMPILING = "compiling"
 """``kind`` of the mark of a compile that has run for a second and is not done: ``compile``."""
 
 GRAPH_BREAK = "graph_break"
 """``kind`` of the mark of ``weight`` graph breaks: ``reason``, and ``frame`` where it is known."""
-
-CUDAGRAPH_SKIP = "cudagraph_skip"
-"""``kind`` of the mark that says inductor left CUDA graphs out: ``frame``, ``reason``."""
 
 CUDAGRAPHIFY = "cudagraphify"
 """``kind`` of the mark of time inductor spent on CUDA graphs at run time: ``frame``. A mark,

@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from graphdiag_collectors.guard import Function, Hooks
 from graphdiag_collectors.import_hook import when_imported
+from graphdiag_collectors.marks import CAPTURE_FAILED
 from graphdiag_collectors.torch_metrics import short
 from graphdiag_collectors.torch_replays import SLOT, Replays, Tally
 
 if TYPE_CHECKING:
     from graphdiag_collectors.recorder import Recorder
-
-CAPTURE_FAILED = "capture_failed"
-"""``kind`` of the mark of a capture that raised: ``artifact``, ``error``."""
 
 GRAPH_RESET = "graph_reset"
 """``kind`` of the mark that says a captured graph was freed by ``reset()``: ``artifact``."""

@@ -10,13 +10,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from graphdiag_collectors.marks import GRAPH_REPLAYS
+
 if TYPE_CHECKING:
     from graphdiag_collectors.recorder import Recorder
-
-GRAPH_REPLAYS = "graph_replays"
-"""``kind`` of the mark of ``weight`` replays that no recorded step accounts for. ``config``:
-``artifacts``, how often each was replayed meanwhile, in steps or not; ``other_artifacts``, the
-same for those not named; ``launch_ns``, host time inside all of them, where it is measured."""
 
 MOST_TALLIES = 4096
 MOST_NAMED = 64

@@ -9,6 +9,7 @@ run event.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -18,6 +19,7 @@ from graphdiag_collectors import (
     vllm_capture,
     vllm_compile,
     vllm_draft,
+    vllm_shutdown,
     vllm_v1,
     vllm_v2,
 )
@@ -43,6 +45,7 @@ HOOKS: tuple[tuple[str, Hook], ...] = (
     ("vllm.v1.worker.encoder_cudagraph", vllm_draft.hook_encoder),
     ("vllm.compilation.backends", vllm_compile.hook_backends),
     ("vllm.compilation.decorators", vllm_compile.hook_decorators),
+    ("vllm.v1.engine.utils", vllm_shutdown.hook_manager),
 )
 
 STATE: State | None = None
@@ -75,11 +78,24 @@ def uninstall() -> None:
     global STATE
     if STATE is not None:
         STATE.hooks.unpatch()
+        STATE.forget()
         STATE = None
+
+
+def _forked() -> None:
+    if STATE is not None:
+        for runner in tuple(STATE.runners):
+            runner._graphdiag.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _hooking(state: State, name: str, hook: Hook) -> Callable[[ModuleType], None]:
     def imported(module: ModuleType) -> None:
+        if state is not STATE:
+            return  # taken off before the module came
         try:
             hook(state, module)
         except Exception as error:  # a version that looks different

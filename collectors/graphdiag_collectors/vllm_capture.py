@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 from graphdiag_collectors.guard import Guard
+from graphdiag_collectors.vllm_chosen import artifact_of
 from graphdiag_collectors.vllm_reasons import mode_name
 from graphdiag_collectors.vllm_state import NotRecording, State, module
-from graphdiag_collectors.vllm_steps import artifact_of
 
 Function = Callable[..., Any]
 

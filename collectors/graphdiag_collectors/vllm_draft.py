@@ -12,10 +12,11 @@ from types import ModuleType
 from typing import Any
 
 from graphdiag_collectors.guard import Guard
+from graphdiag_collectors.vllm_chosen import artifact_of
 from graphdiag_collectors.vllm_mirror import noting
 from graphdiag_collectors.vllm_reasons import Batch, Verdict, mode_name, v2_reason
 from graphdiag_collectors.vllm_state import NotRecording, State
-from graphdiag_collectors.vllm_steps import Asked, Steps, artifact_of
+from graphdiag_collectors.vllm_steps import Asked, Steps
 
 DETERMINE = "_determine_batch_execution_and_padding"
 ASKED = ("num_tokens", "num_reqs", "uniform_token_count")
@@ -31,7 +32,7 @@ def hook_drafters(state: State, drafters: ModuleType) -> None:
             state.hooks.patch(owner, DETERMINE, lambda f: noting(f, ASKED, note, ("self",)))
 
 
-def write_drafts(steps: Steps, notes: Iterable[Asked], end: int) -> None:
+def write_drafts(steps: Steps, notes: Iterable[Asked], end: float) -> None:
     """Write the passes that drafters noted since the target's step."""
     passes = list(notes)
     starts = [note[3] for note in passes[1:]]
@@ -61,12 +62,12 @@ def write_drafts(steps: Steps, notes: Iterable[Asked], end: int) -> None:
             word,
             outcome,
             reason,
-            (began * 1e-9, until * 1e-9),
+            (began, until),
             phase="decode" if uniform == 1 else None,
             num_reqs=reqs,
             num_tokens=tokens,
             query_len=uniform,
-            dispatch_ns=chosen - began,
+            dispatch_ns=round((chosen - began) * 1e9),
         )
 
 

@@ -12,10 +12,11 @@ ALL_PHASES = ["decode", "prefill", "mixed", "verify"]
 
 
 def is_steady(config: Any) -> bool:
-    """Whether each decode step adds exactly its tokens to the context of the step before."""
+    """Whether a decode step adds its tokens to the context, and gives a request one token."""
     speculative = getattr(config, "speculative_config", None)
     stages = getattr(config.parallel_config, "pipeline_parallel_size", 1)
-    return speculative is None and stages == 1
+    diffusion = bool(getattr(config.model_config, "is_diffusion", False))
+    return speculative is None and stages == 1 and not diffusion
 
 
 def describe(

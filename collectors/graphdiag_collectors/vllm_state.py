@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from graphdiag_collectors import session
 from graphdiag_collectors.guard import Guard, Hooks
@@ -35,6 +35,8 @@ class State:
     dispatchers
         Whose dispatcher a V1 runner asks. Kept here: one more attribute on the dispatcher slows
         every access to its others by a tenth, because Python 3.11 lays the object out anew.
+    runners
+        Those that have steps here.
     captures_in_dummy
         True where a dummy run is what captures.
     regions, region_ns
@@ -46,6 +48,7 @@ class State:
         self.notes: deque[Asked] = deque(maxlen=64)
         self.activity: list[str] = []
         self.dispatchers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self.runners: WeakSet[Any] = WeakSet()
         self.captures_in_dummy = False
         self.regions = 0
         self.region_ns = 0
@@ -92,6 +95,11 @@ class State:
                 guard.on = False
             raise NotRecording
         return recorder
+
+    def forget(self) -> None:
+        """Take the steps off the runners: a later recording makes its own."""
+        for runner in tuple(self.runners):
+            runner.__dict__.pop("_graphdiag", None)
 
     def at_exit(self, function: Callable[[], object]) -> None:
         """Call ``function`` at exit before the recorder closes."""

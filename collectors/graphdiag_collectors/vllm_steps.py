@@ -2,57 +2,44 @@
 
 Both model runners come here with the same tuple: tokens, requests, tokens a request, clock before
 and after the dispatch, and its result. Whatever is the same for all steps of one shape (names,
-phase, reason, graph launches) is worked out once and kept; the rest is arithmetic and two calls of
-``struct.pack_into``. A step of the common kind costs about 0.6 µs here.
+phase, reason, graph launches) is worked out once and kept under a code; the rest is a few
+comparisons and one call of ``struct.pack_into``.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
-from time import perf_counter_ns
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, MutableSequence
+from typing import Any
 
-from graphdiag_collectors.blocks import NULL, RARE_AT, WIDE_WIDTH, pack_rare, pack_wide
-from graphdiag_collectors.channel import Channel
+from graphdiag_collectors import profiler
+from graphdiag_collectors.blocks import NULL
 from graphdiag_collectors.recorder import Recorder
-from graphdiag_collectors.vllm_batch import context_of, phase_of, produced_in
-from graphdiag_collectors.vllm_reasons import Batch, mode_name
+from graphdiag_collectors.vllm_batch import (
+    context_of,
+    mixed_of,
+    phase_of,
+    preempted_in,
+    produced_in,
+    produced_singly,
+)
+from graphdiag_collectors.vllm_chosen import Chosen
+from graphdiag_collectors.vllm_lane import ROW_WIDTH, Shape, pack_row, pack_single
+from graphdiag_collectors.vllm_reasons import Batch
+from graphdiag_collectors.vllm_rows import StepRows, Waiting, ns_of
 
+MODES = 3
+"""Values of the modes that a step runs in: none, piecewise, full."""
 MOST_SHAPES = 8192
-"""Shapes remembered; where there are more, all are worked out again."""
+"""Shapes of a mode remembered; where there are more, all are worked out again."""
 MOST_WAITING = 8
 """Steps whose result may be under way; more than that, and nobody fetches results here."""
 
-Begun = tuple[Any, int, int]
-"""Scheduler output, clock at the start, clock when the model was launched."""
 Asked = tuple[Any, ...]
-"""Tokens, requests, tokens a request, clock before, clock after, result of the dispatch."""
+"""Tokens, requests, tokens a request, clock before, clock after, result of the dispatch, which
+begins with mode and descriptor. Clocks are seconds of ``perf_counter``."""
 
 
-Shape = tuple[int, int, int, int, int, "tuple[str | None, ...]"]
-"""What all steps of one shape have in common: label, bucket, graph launches, active adapters,
-adapters of the graph, and the words behind the label. A plain tuple unpacks fastest."""
-
-
-class Chosen(NamedTuple):
-    """What became of a batch, in words."""
-
-    mode: str
-    outcome: str | None
-    reason: str | None
-    artifact: str | None
-    bucket: int
-    replays: int
-    replayed: int
-
-
-Row = tuple[Shape, int, int, int, int, int, int, int]
-"""A step that waits for its result: shape, start, tokens, requests, tokens a request, context,
-ns of the dispatch, ns until the model was launched."""
-
-
-class Steps:
+class Steps(StepRows):
     """The steps of one model runner.
 
     Parameters
@@ -60,19 +47,23 @@ class Steps:
     recorder
         Where they go.
     choose
-        Says what became of a batch: given the runner, the batch, the descriptor and the mode.
+        Says what became of a batch: given these steps, the runner, the batch, the descriptor and
+        the mode.
     describe
         Returns the run's configuration as it is now.
+    drafts, write_drafts
+        Passes that drafters noted since the last step, and what writes them.
     stride
         Tokens a decoding request has in a step; None where any number will do.
     v2
-        Whether the dispatch returns a descriptor that holds its mode.
+        Whether the runner is the second one, which says itself how many adapters are active.
     lora, encoder_decoder, deferred
         Whether adapters are configured, the model has an encoder in front of its decoder, results
         are fetched by another thread.
     steady
-        Whether a decode step adds its tokens to the context of the one before: no speculation,
-        whose tokens may be rejected, and no pipeline, whose stages take turns in batches.
+        Whether a decode step adds its tokens to the context of the one before, and gives a request
+        one token at most: no speculation, whose tokens may be rejected, and no pipeline, whose
+        stages take turns in batches.
     ranks
         Data-parallel ranks that agree on each step.
     """
@@ -80,8 +71,10 @@ class Steps:
     def __init__(
         self,
         recorder: Recorder,
-        choose: Callable[[Any, Batch, Any, Any], Chosen],
-        describe: Callable[[], Mapping[str, Any]],
+        choose: Callable[[Steps, Any, Batch, Any, Any], Chosen],
+        describe: Callable[[Steps], Mapping[str, Any]],
+        drafts: MutableSequence[Asked],
+        write_drafts: Callable[[Steps, Iterable[Asked], float], None],
         *,
         stride: int | None = 1,
         v2: bool = False,
@@ -91,9 +84,18 @@ class Steps:
         steady: bool = True,
         ranks: int = 1,
     ) -> None:
+        # First what every step reads, so that it lies together.
+        self._drafts = drafts
+        # Tokens a request of the common step, which is written with the least work; -1 for none.
+        # A runner with a drafter is never steady.
+        special = lora or encoder_decoder
+        self._common = 1 if steady and stride in (1, None) and not special else -1
+        self._reqs = -1
+        self._kv = 0
+        self._shapes: list[dict[Any, int]] = [{} for _ in range(MODES)]
+        self._result = 0.0
+        super().__init__(recorder, deferred)
         self.recorder = recorder
-        self.channel = recorder.channel(runner="target", axis="tokens")
-        self.late = recorder.channel(runner="target", axis="tokens") if deferred else None
         self.draft = recorder.channel(runner="draft", axis="tokens")
         self.stale = True
         self.serving = False
@@ -102,154 +104,187 @@ class Steps:
         self.requested_loras: int | None = 0
         self.ranks = ranks
         self.stride = stride
+        self._v2 = v2
         self._told: Mapping[str, Any] | None = None
         self._choose = choose
         self._describe = describe
-        self._v2 = v2
+        self._write_drafts = write_drafts
         self._lora = lora
-        self._special = lora or encoder_decoder
-        self._lane = self.channel.wide
+        self._special = special
         self._steady = steady
-        self._plain = stride is not None
-        self._shapes: dict[Any, Shape] = {}
-        self._reqs = -1
-        self._kv = 0
-        self._waiting: deque[Row] = deque()
-        self._result = 0
 
     def changed(self) -> None:
         """Forget what was worked out: the engine's configuration or its graphs changed."""
         self.stale = True
-        self._shapes.clear()
+        for shapes in self._shapes:
+            shapes.clear()
 
-    def finish(self, runner: Any, begun: Begun, asked: Asked, output: Any, end: int) -> None:
+    def finish(self, runner: Any, output: Any, end: float) -> None:
         """Write a step whose result is ``output``, or keep it until that has been fetched."""
-        plan, start, launched = begun
+        asked = runner._graphdiag_asked
+        if asked is None:
+            return
+        runner._graphdiag_asked = None
         tokens, reqs, query, began, chosen, result = asked
+        start = runner._graphdiag_start
         if began < start:
             return  # left over from a step that raised
-        if self._v2:
-            key = result[0]
-            mode = key.cg_mode
-        else:
-            mode, key = result[0], result[1]
-        if tokens is None:  # an older dispatch, which is asked with padded sizes
-            tokens, reqs = plan.total_num_scheduled_tokens, len(plan.num_scheduled_tokens)
-            query = max(plan.num_scheduled_tokens.values())
+        held = runner._graphdiag_held
+        if held:
+            runner._graphdiag_held = False
+            profiler.step_ended(held)
+        plan = runner._graphdiag_plan
+        mode = result[0]
+        key = result[1]
         value = mode._value_
-        bucket = key.num_tokens if value else tokens
-        if query and tokens == query * reqs and (query == self.stride or not self.stride):
-            if (
-                query == 1
-                and reqs == self._reqs
-                and self._steady
-                and not plan.scheduled_new_reqs
-                and not plan.finished_req_ids
-            ):
+        if query == self._common and tokens == reqs:
+            produced: int | None = reqs
+            name: Any = key.num_tokens if value else tokens
+            if reqs == self._reqs and not plan.scheduled_new_reqs and not plan.finished_req_ids:
                 kv = self._kv + tokens
             else:
                 kv = context_of(plan, tokens)
-            name = bucket * 4 + value if self._plain else (value, bucket, query)
-            produced = reqs if query == 1 else None
+                self._reqs = reqs
+                if getattr(plan, "preempted_req_ids", None):  # then there are fewer than before
+                    name = (name, preempted_in(plan))
         else:
-            query, produced = NULL, None
-            kv = context_of(plan, tokens)
-            name = (value, bucket, phase_of(plan))
-        self._reqs = reqs
+            if self._drafts:
+                self._write_drafts(self, self._drafts, end)
+                self._drafts.clear()
+            if tokens is None:  # an older dispatch, which is asked with padded sizes
+                tokens, reqs = plan.total_num_scheduled_tokens, len(plan.num_scheduled_tokens)
+                query = max(plan.num_scheduled_tokens.values())
+            produced = None
+            if query and tokens == query * reqs and (query == self.stride or not self.stride):
+                kv = context_of(plan, tokens)
+                if query == 1:
+                    produced = reqs
+                name = (key.num_tokens if value else tokens, "uniform", query)
+            else:
+                phase, kv = mixed_of(plan, tokens)
+                query = 0
+                # An int is hashed much faster; only this phase has negative ones.
+                name = -(key.num_tokens if value else tokens)
+                if phase != "mixed":
+                    name = (name, phase)
+            self._reqs = reqs
+            if self._special:
+                name = (name, self._extra(runner, plan, key))
+            if getattr(plan, "preempted_req_ids", None):
+                name = (name, preempted_in(plan))
         self._kv = kv
-        extra = None
-        if self._special:
-            extra = self._extra(runner, plan, key)
-            name = (name, extra)
         try:
-            shape = self._shapes[name]
+            code = self._shapes[value][name]
         except KeyError:
-            shape = self._shape(name, runner, plan, (tokens, reqs, query), extra, key, mode)
-        if self.late is not None:
-            row = (shape, start, tokens, reqs, query, kv, chosen - began, launched - start)
-            if not hasattr(output, "get_output"):
-                self._record(self.channel, row, end, produced or produced_in(output))
-                return
-            self._waiting.append(row)
-            output._graphdiag_row = (self, row)
-            if len(self._waiting) > MOST_WAITING:
-                self._record(self.channel, self._waiting.popleft(), None, NULL)
-            return
-        if produced is None:
-            produced = produced_in(output)
-        label, bucket, replays, loras, replayed, _ = shape
-        try:
-            lane = self._lane
-            offset = lane.offset
-            # fmt: off
-            pack_wide(
-                lane.block, offset, start * 1e-9, end * 1e-9, tokens, bucket, label, self._lora,
-                NULL, NULL, kv, chosen - began, launched - start,
-                reqs, tokens, produced, query, replays,
-            )
-            if self._lora:
-                pack_rare(
-                    lane.block, offset + RARE_AT, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                    loras, replayed, NULL, NULL, NULL, NULL, NULL,
-                )
-            # fmt: on
-            lane.offset = offset + WIDE_WIDTH
-        except Exception:  # no block yet, or a full one
-            row = (shape, start, tokens, reqs, query, kv, chosen - began, launched - start)
-            self._record(self.channel, row, end, produced)
-
-    def fetched(self, row: Row, output: Any) -> None:
-        """Write a step whose result the engine's output thread has just got."""
+            code = self._shape(value, name, runner, plan, (tokens, reqs, query), key, mode)
         late = self.late
-        try:
-            self._waiting.remove(row)
-        except (ValueError, IndexError):
-            return  # written already, or to be written, without its end
-        if late is None:
-            return
-        end = perf_counter_ns()
-        shape, start, tokens, reqs, query, kv, took, hosted = row
-        # A step begins when it was scheduled, or when the one before it was done.
-        start = max(start, self._result)
-        self._result = end
-        produced = reqs if query == 1 else produced_in(output)
-        label, bucket, replays, loras, replayed, _ = shape
-        try:
-            lane = late.wide
-            offset = lane.offset
+        if late is not None and (type(output) is self.fetched_type or self.is_fetched(output)):
             # fmt: off
-            pack_wide(
-                lane.block, offset, start * 1e-9, end * 1e-9, tokens, bucket, label, self._lora,
-                NULL, NULL, kv, took, hosted, reqs, tokens, produced, query, replays,
-            )
-            if self._lora:
-                pack_rare(
-                    lane.block, offset + RARE_AT, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                    loras, replayed, NULL, NULL, NULL, NULL, NULL,
+            result = [(
+                self, held, start, began, chosen, runner._graphdiag_launched,
+                kv, tokens, reqs, produced, code,
+            )]
+            # fmt: on
+            output._graphdiag_row = result
+            waiting = self.waiting
+            waiting.append(result)
+            if len(waiting) > MOST_WAITING:
+                oldest = waiting.popleft()
+                if oldest:
+                    self.give_up(oldest)
+            return
+        if late is None and held is None:
+            lane = self.lane
+            # fmt: off
+            try:
+                offset = lane.offset
+                if produced is None:
+                    produced = self._produced(output)
+                    pack_row(
+                        lane.block, offset, start, end, began, chosen,
+                        runner._graphdiag_launched, kv, tokens, code, reqs, produced,
+                    )
+                else:
+                    pack_single(
+                        lane.block, offset, start, end, began, chosen,
+                        runner._graphdiag_launched, kv, tokens, code,
+                    )
+                lane.offset = offset + ROW_WIDTH
+            except Exception:  # no block yet, or a full one
+                self.rows.place_row(
+                    start, end, began, chosen, runner._graphdiag_launched,
+                    kv, tokens, code, reqs, produced,
                 )
             # fmt: on
-            lane.offset = offset + WIDE_WIDTH
-        except Exception:  # no block yet, or a full one
-            self._record(late, (shape, start, *row[2:]), end, produced)
+        else:
+            if produced is None:
+                produced = self._produced(output)
+            # fmt: off
+            self.record(
+                self.channel, held, start, end, began, chosen, runner._graphdiag_launched,
+                kv, tokens, reqs, produced, code,
+            )
+            # fmt: on
 
-    def drain(self) -> None:
-        """Write the steps whose results nobody fetched."""
-        while self._waiting:
-            self._record(self.channel, self._waiting.popleft(), None, NULL)
+    @staticmethod
+    def fetched(waiting: Waiting, output: Any, end: float) -> None:
+        """Write a step whose result the engine's output thread has just got."""
+        try:
+            row = waiting.pop()
+        except IndexError:
+            return  # written already, without its end
+        steps, held, start, began, chosen, launched, kv, tokens, reqs, produced, code = row
+        # A step begins when it was scheduled, or when the one before it was done.
+        before = steps._result
+        steps._result = end
+        if start < before:
+            launched += before - start
+            start = before
+        # fmt: off
+        if held is None:
+            lane = steps.lane
+            try:
+                offset = lane.offset
+                if produced is None:
+                    produced = steps._produced(output)
+                    pack_row(
+                        lane.block, offset, start, end, began, chosen, launched,
+                        kv, tokens, code, reqs, produced,
+                    )
+                else:
+                    pack_single(
+                        lane.block, offset, start, end, began, chosen, launched,
+                        kv, tokens, code,
+                    )
+                lane.offset = offset + ROW_WIDTH
+            except Exception:  # no block yet, or a full one
+                steps.rows.place_row(
+                    start, end, began, chosen, launched, kv, tokens, code, reqs, produced
+                )
+        else:
+            if produced is None:
+                produced = steps._produced(output)
+            steps.record(
+                steps.rows, held, start, end, began, chosen, launched,
+                kv, tokens, reqs, produced, code,
+            )
+        # fmt: on
 
     def synthetic(
-        self, kind: str, runner: Any, tokens: int, asked: Asked | None, clock: tuple[int, int]
+        self, kind: str, runner: Any, tokens: int, asked: Asked | None, clock: tuple[float, float]
     ) -> None:
         """Write a step that served no request."""
         chosen: Chosen | None = None
         reqs = took = None
         if asked is not None:
             result = asked[5]
-            mode, key = (result[0].cg_mode, result[0]) if self._v2 else (result[0], result[1])
+            mode, key = result[:2]
             tokens, reqs = asked[0] or tokens, asked[1]
-            took = asked[4] - asked[3]
+            took = ns_of(asked[4] - asked[3])
             if mode._value_:
-                chosen = self._choose(runner, self._batch(tokens, reqs or 0, 0, None), key, mode)
+                chosen = self._choose(
+                    self, runner, self._batch(tokens, reqs or 0, 0, None), key, mode
+                )
         bucket = chosen.bucket if chosen else None
         outcome = "capture" if kind == "capture" else None if chosen else "eager"
         self.channel.record(
@@ -259,7 +294,7 @@ class Steps:
             chosen.mode if chosen else "eager",
             outcome,
             kind=kind,
-            clock=(clock[0] * 1e-9, clock[1] * 1e-9),
+            clock=clock,
             num_reqs=reqs,
             num_tokens=tokens,
             dispatch_ns=took,
@@ -270,34 +305,10 @@ class Steps:
         """Write the run's configuration, if it is not what was written last."""
         if self.stale:
             self.stale = False
-            config = self._describe()
+            config = self._describe(self)
             if config != self._told:
                 self._told = config
                 self.recorder.run(config)
-
-    def _record(self, channel: Channel, row: Row, end: int | None, produced: int | None) -> None:
-        (_, bucket, replays, loras, replayed, words), start, tokens, reqs, query, kv = row[:6]
-        phase, mode, outcome, reason, artifact = words
-        channel.record(
-            tokens,
-            bucket,
-            artifact,
-            mode,
-            outcome,
-            reason,
-            (start * 1e-9, float("nan") if end is None else end * 1e-9),
-            phase=phase,
-            num_reqs=reqs,
-            num_tokens=tokens,
-            kv_tokens=kv,
-            tokens_out=produced,
-            query_len=query,
-            replays=replays,
-            dispatch_ns=row[6],
-            host_ns=row[7],
-            loras=loras,
-            loras_replayed=replayed,
-        )
 
     def _extra(self, runner: Any, plan: Any, key: Any) -> tuple[int, int, bool]:
         """Return active adapters, those of the graph, and whether encoder input is there."""
@@ -318,65 +329,46 @@ class Steps:
         loras, _, encoder = extra or (0, 0, False)
         return Batch(tokens, reqs, query, loras, encoder, encoder and self._v2, self.ranks)
 
+    def _produced(self, output: Any) -> int:
+        """Return how many tokens were sampled."""
+        produced = produced_singly(output) if self._steady else produced_in(output)
+        return NULL if produced is None else produced
+
     def _shape(
         self,
+        value: int,
         name: Any,
         runner: Any,
         plan: Any,
         sizes: tuple[int, int, int],
-        extra: tuple[int, int, bool] | None,
         key: Any,
         mode: Any,
-    ) -> Shape:
+    ) -> int:
         """Work out a shape that was not seen yet; the first after a change tells the run's."""
         self.serving = True
         self.refresh()
         tokens, reqs, query = sizes
-        if query > 0:
+        if query:
             phase: str | None = "decode" if query == 1 else "verify"
         else:
-            query, phase = 0, phase_of(plan)
+            phase = phase_of(plan)
+        extra = self._extra(runner, plan, key) if self._special else None
+        gone = preempted_in(plan)
         batch = self._batch(tokens, reqs, query, extra)
-        chosen = self._choose(runner, batch, key, mode)
+        chosen = self._choose(self, runner, batch, key, mode)
         # The order of `labels.Words`: runner, phase, axis, kind, mode, outcome, reason, artifact.
-        code = (None, phase, None, None, *chosen[:4])
-        labels = (self.late or self.channel).labels
-        label = labels.codes.get(code)
+        words = (None, phase, None, None, *chosen[:4])
+        labels = self.rows.labels
+        label = labels.codes.get(words)
         if label is None:
-            label = labels.add(code)
+            label = labels.add(words)
         loras = batch.loras if self._lora else NULL
         replayed = chosen.replayed if self._lora and chosen.artifact else NULL
-        words = (phase, *chosen[:4])
-        shape = (label, chosen.bucket, chosen.replays, loras, replayed, words)
-        if len(self._shapes) >= MOST_SHAPES:
-            self._shapes.clear()
-        self._shapes[name] = shape
-        return shape
-
-
-def chosen_of(
-    pieces: Mapping[str, int], key: Any, mode: Any, breakable: bool, reason: str | None
-) -> Chosen:
-    """Return the words for a batch that got a graph."""
-    word = mode_name(mode).lower()
-    if word == "piecewise" and breakable:
-        word = "breakable"
-    replayed = getattr(key, "num_active_loras", int(bool(getattr(key, "has_lora", False))))
-    launches = 1 if word == "full" else pieces.get(word, NULL)
-    return Chosen(word, None, reason, artifact_of(key, word), key.num_tokens, launches, replayed)
-
-
-def artifact_of(key: Any, word: str, owner: str = "") -> str:
-    """Return the name of a captured graph, the same where it is captured and where it replays.
-
-    ``full/16`` for 16 tokens; ``/q4`` where it serves four tokens a request only, ``/lora5`` for
-    one captured with five adapters.
-    """
-    name = f"{owner}{word}/{key.num_tokens}"
-    count = getattr(key, "uniform_token_count", None)
-    if count is None and getattr(key, "uniform", False) and getattr(key, "num_reqs", None):
-        count = key.num_tokens // key.num_reqs
-    if count is not None and count > 1:
-        name += f"/q{count}"
-    loras = getattr(key, "num_active_loras", int(bool(getattr(key, "has_lora", False))))
-    return f"{name}/lora{loras}" if loras else name
+        shape = Shape(
+            label, chosen.bucket, query or NULL, chosen.replays, loras, replayed, gone or NULL
+        )
+        shapes = self._shapes[value]
+        if len(shapes) >= MOST_SHAPES:
+            shapes.clear()
+        shapes[name] = code = self.lane.code(shape)
+        return code

@@ -10,19 +10,21 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
-from time import perf_counter_ns
+from time import perf_counter
 from types import ModuleType
 from typing import Any
 
 from graphdiag_collectors.blocks import NULL
 from graphdiag_collectors.guard import Guard
 from graphdiag_collectors.vllm_capture import Capture
-from graphdiag_collectors.vllm_draft import write_drafts
-from graphdiag_collectors.vllm_mirror import beginning, ending, keeping
+from graphdiag_collectors.vllm_chosen import Chosen, chosen_of
+from graphdiag_collectors.vllm_mirror import beginning, ending, fetching, keeping
 from graphdiag_collectors.vllm_reasons import Batch, missed_full, mode_name, v1_reason
-from graphdiag_collectors.vllm_runconfig import describe, is_steady
+from graphdiag_collectors.vllm_rows import profiled
+from graphdiag_collectors.vllm_runner import End
+from graphdiag_collectors.vllm_runner import steps_of as any_steps_of
 from graphdiag_collectors.vllm_state import NotRecording, State, module
-from graphdiag_collectors.vllm_steps import Asked, Chosen, Steps, chosen_of
+from graphdiag_collectors.vllm_steps import Steps
 
 DETERMINE = "_determine_batch_execution_and_padding"
 ASKED = ("num_tokens", "num_reqs", "max_num_scheduled_tokens")
@@ -33,24 +35,25 @@ Function = Callable[..., Any]
 def hook_runner(state: State, runners: ModuleType) -> None:
     """Patch the runner class of a module just imported."""
     owner = runners.GPUModelRunner
-    guard = state.hooks.guard("vllm.v1.step")
+    guard = state.hooks.guard("vllm.v1.step", rows=True)
     dummy = state.hooks.guard("vllm.v1.dummy")
     old = DETERMINE not in vars(owner)
     if not old:
-        state.hooks.patch(owner, DETERMINE, lambda f: keeping(f, ASKED, "_graphdiag_asked"))
-    end = ending_step(state, guard, steps_of)
-    sampled = state.hooks.patch(owner, "sample_tokens", lambda f: ending(f, end))
+        state.hooks.patch(owner, DETERMINE, lambda f: keeping(f, ASKED))
+    end = End(guard, lambda runner: steps_of(state, runner))
+    sampled = state.hooks.patch(owner, "sample_tokens", lambda f: ending(f, guard, end.failed))
     state.hooks.patch(
         owner,
         "execute_model",
-        lambda f: beginning(f, ("scheduler_output",), "_graphdiag_begun", end, not sampled),
+        lambda f: beginning(f, "scheduler_output", profiled, end, not sampled),
     )
     if old:
         state.hooks.patch(owner, "__init__", _claiming)
     state.hooks.patch(owner, "_dummy_run", _dummy(state, dummy))
     output = getattr(runners, "AsyncGPUModelRunnerOutput", None)
     if output is not None:
-        state.hooks.patch(output, "get_output", fetching(state.hooks.guard("vllm.output")))
+        fetched = state.hooks.guard("vllm.output", rows=True)
+        state.hooks.patch(output, "get_output", lambda f: fetching(f, fetched, Steps.fetched))
 
 
 def hook_dispatcher(state: State, dispatchers: ModuleType) -> None:
@@ -76,48 +79,17 @@ def hook_dispatcher(state: State, dispatchers: ModuleType) -> None:
 
 
 def steps_of(state: State, runner: Any) -> Steps:
-    """Return the steps of a runner, made at its first.
+    """Return the steps of a V1 runner, as :func:`vllm_runner.steps_of` does."""
+    return any_steps_of(state, runner, _choose, _options)
 
-    Raises
-    ------
-    NotRecording
-        When there is no trace to record into.
-    """
-    steps = runner.__dict__.get("_graphdiag")
-    if isinstance(steps, Steps):
-        return steps
-    config = runner.vllm_config
-    parallel = config.parallel_config
-    owner: list[Steps] = []
-    of = weakref.ref(runner)  # an engine that is deleted must free its device memory
 
-    def now() -> dict[str, Any]:
-        return describe(of(), state.hooks.describe(), owner[0].graph_bytes)
-
-    def choose(runner: Any, batch: Batch, key: Any, mode: Any) -> Chosen:
-        return _choose(owner[0], runner, batch, key, mode)
-
-    recorder = state.recorder(config)
-    steps = Steps(
-        recorder,
-        choose,
-        now,
-        stride=getattr(runner, "uniform_decode_query_len", 1),
-        lora=getattr(config, "lora_config", None) is not None,
-        encoder_decoder=bool(getattr(config.model_config, "is_encoder_decoder", False)),
-        deferred=bool(getattr(runner, "use_async_scheduling", False)),
-        ranks=getattr(parallel, "data_parallel_size", 1),
-        steady=is_steady(config),
-    )
-    owner.append(steps)
-    runner._graphdiag = steps
-    dispatcher = getattr(runner, "cudagraph_dispatcher", None)
-    if dispatcher is not None:
-        state.dispatchers[dispatcher] = steps
-    state.at_exit(steps.drain)
-    steps.refresh()
-    steps.stale = True  # vLLM goes on resolving it until it serves
-    return steps
+def _options(runner: Any) -> dict[str, Any]:
+    model = runner.vllm_config.model_config
+    return {
+        "stride": getattr(runner, "uniform_decode_query_len", 1),
+        "encoder_decoder": bool(getattr(model, "is_encoder_decoder", False)),
+        "deferred": bool(getattr(runner, "use_async_scheduling", False)),
+    }
 
 
 def _choose(steps: Steps, runner: Any, batch: Batch, key: Any, mode: Any) -> Chosen:
@@ -145,45 +117,6 @@ def _breakable() -> bool:
     return bool(breakable is not None and breakable.is_breakable_cudagraph_enabled())
 
 
-def ending_step(
-    state: State, guard: Guard, steps_of: Callable[[State, Any], Steps]
-) -> Callable[[Any, Any, int], None]:
-    """Return what ends a step of either runner: the one hook body on every step's path."""
-    notes = state.notes
-
-    def end(runner: Any, result: Any, now: int) -> None:
-        if not guard.on:
-            return
-        try:
-            asked = runner._graphdiag_asked
-            if asked is None:
-                return
-            runner._graphdiag_asked = None
-            steps = runner._graphdiag
-            if notes:
-                write_drafts(steps, notes, now)
-                notes.clear()
-            steps.finish(runner, runner._graphdiag_begun, asked, result, now)
-            if guard.in_a_row:
-                guard.in_a_row = 0
-        except Exception as error:
-            # The attributes have no default on the class: that would make each access slower.
-            if "_graphdiag" in runner.__dict__:
-                guard.failed(error)
-            elif "_graphdiag_asked" in runner.__dict__:
-                guard.run(first, runner, asked, result, now)
-
-    def first(runner: Any, asked: Asked, result: Any, now: int) -> None:
-        try:
-            steps_of(state, runner)
-        except NotRecording:
-            return
-        runner._graphdiag_asked = asked
-        end(runner, result, now)
-
-    return end
-
-
 def _dummy(state: State, guard: Guard) -> Callable[[Function], Function]:
     def wrap(original: Function) -> Function:
         signature = inspect.signature(original)
@@ -195,7 +128,7 @@ def _dummy(state: State, guard: Guard) -> Callable[[Function], Function]:
             self._graphdiag_asked = None
             captures = state.captures_in_dummy and "capture" in state.activity
             before = guard.run(Capture) if captures else None
-            start = perf_counter_ns()
+            start = perf_counter()
             try:
                 result = original(self, *args, **kwargs)
             finally:
@@ -204,7 +137,7 @@ def _dummy(state: State, guard: Guard) -> Callable[[Function], Function]:
                 state.notes.clear()  # a drafter's dummies
 
             def write() -> None:
-                end = perf_counter_ns()
+                end = perf_counter()
                 try:
                     steps = steps_of(state, self)
                 except NotRecording:
@@ -255,33 +188,12 @@ def _old_dispatch(original: Function) -> Function:
     """Return the hook on the dispatch of 0.11, whose argument the runner has padded already."""
 
     def dispatch(self: Any, *args: Any, **kwargs: Any) -> Any:
-        began = perf_counter_ns()
+        began = perf_counter()
         result = original(self, *args, **kwargs)
         of = self.__dict__.get("_graphdiag_runner")
         runner = of() if of is not None else None
         if runner is not None:
-            runner._graphdiag_asked = (None, None, None, began, perf_counter_ns(), result)
+            runner._graphdiag_asked = (None, None, None, began, perf_counter(), result)
         return result
 
     return dispatch
-
-
-def fetching(guard: Guard) -> Callable[[Function], Function]:
-    """Return the hook on the output object whose ``get_output`` waits for the device."""
-
-    def wrap(original: Function) -> Function:
-        def get_output(self: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(self, *args, **kwargs)
-            if guard.on:
-                try:
-                    kept = self.__dict__.pop("_graphdiag_row", None)
-                    if kept is not None:
-                        steps, row = kept
-                        steps.fetched(row, result)
-                except Exception as error:
-                    guard.failed(error)
-            return result
-
-        return get_output
-
-    return wrap

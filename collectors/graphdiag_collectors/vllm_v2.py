@@ -8,24 +8,25 @@ both dispatches of a data-parallel step. Where it is not there yet (0.19), the m
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
-from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
 from graphdiag_collectors.blocks import NULL
 from graphdiag_collectors.guard import Guard
-from graphdiag_collectors.vllm_mirror import ending, noting
+from graphdiag_collectors.vllm_chosen import Chosen, chosen_of
+from graphdiag_collectors.vllm_mirror import ending, fetching, launching, noting
 from graphdiag_collectors.vllm_reasons import Batch, missed_full_v2, mode_name, v2_reason
-from graphdiag_collectors.vllm_runconfig import describe, is_steady
+from graphdiag_collectors.vllm_rows import profiled
+from graphdiag_collectors.vllm_runner import End
+from graphdiag_collectors.vllm_runner import steps_of as any_steps_of
 from graphdiag_collectors.vllm_state import NotRecording, State, module
-from graphdiag_collectors.vllm_steps import Chosen, Steps, chosen_of
-from graphdiag_collectors.vllm_v1 import ending_step, fetching
+from graphdiag_collectors.vllm_steps import Steps
 
 DISPATCH = "dispatch_cg_and_sync_dp"
 ASKED = ("num_tokens", "num_reqs", "uniform_token_count")
 MORE = ("cudagraph_manager", "num_active_loras")
+EXECUTED = ("scheduler_output", "dummy_run", "is_profile")
 WARMUPS = ("_warmup_", "_v2_mixed_warmup_")
 """How the ids of requests begin that vLLM sends itself before it serves."""
 
@@ -49,61 +50,39 @@ def hook_runner(state: State, runners: ModuleType) -> None:
             note = state.notes.append
             more = ("self", "num_active_loras")
             state.hooks.patch(manager, "dispatch", lambda f: noting(f, ASKED, note, more))
-    guard = state.hooks.guard("vllm.v2.dispatch")
-    end = ending_step(state, state.hooks.guard("vllm.v2.step"), steps_of)
-    state.hooks.patch(owner, "sample_tokens", lambda f: ending(f, end))
-    state.hooks.patch(owner, "execute_model", _execute(state, guard, end))
+    guard = state.hooks.guard("vllm.v2.step", rows=True)
+    launched = state.hooks.guard("vllm.v2.dispatch", rows=True)
+    end = End(guard, lambda runner: steps_of(state, runner))
+    after = _launched(state, launched, end)
+    state.hooks.patch(owner, "sample_tokens", lambda f: ending(f, guard, end.failed))
+    state.hooks.patch(
+        owner,
+        "execute_model",
+        lambda f: launching(f, EXECUTED, profiled, state.notes, launched, after),
+    )
 
 
 def hook_output(state: State, outputs: ModuleType) -> None:
     """Patch the output objects that wait for the device."""
-    guard = state.hooks.guard("vllm.v2.output")
+    guard = state.hooks.guard("vllm.v2.output", rows=True)
     for name in ("AsyncOutput", "AsyncPoolingOutput"):
         owner = getattr(outputs, name, None)
         if owner is not None:
-            state.hooks.patch(owner, "get_output", fetching(guard))
+            state.hooks.patch(owner, "get_output", lambda f: fetching(f, guard, Steps.fetched))
 
 
 def steps_of(state: State, runner: Any) -> Steps:
-    """Return the steps of a runner, made at its first.
+    """Return the steps of a V2 runner, as :func:`vllm_runner.steps_of` does."""
+    return any_steps_of(state, runner, _choose, _options)
 
-    Raises
-    ------
-    NotRecording
-        When there is no trace to record into.
-    """
-    steps = runner.__dict__.get("_graphdiag")
-    if isinstance(steps, Steps):
-        return steps
-    config = runner.vllm_config
-    owner: list[Steps] = []
-    of = weakref.ref(runner)  # an engine that is deleted must free its device memory
 
-    def now() -> dict[str, Any]:
-        return describe(of(), state.hooks.describe(), owner[0].graph_bytes)
-
-    def choose(runner: Any, batch: Batch, key: Any, mode: Any) -> Chosen:
-        return _choose(owner[0], runner, batch, key, mode)
-
-    recorder = state.recorder(config)
-    steps = Steps(
-        recorder,
-        choose,
-        now,
-        stride=None,
-        v2=True,
-        lora=getattr(config, "lora_config", None) is not None,
-        encoder_decoder=bool(getattr(runner, "is_encoder_decoder", False)),
-        deferred=True,
-        ranks=getattr(config.parallel_config, "data_parallel_size", 1),
-        steady=is_steady(config),
-    )
-    owner.append(steps)
-    runner._graphdiag = steps
-    state.at_exit(steps.drain)
-    steps.refresh()
-    steps.stale = True  # vLLM goes on resolving it until it serves
-    return steps
+def _options(runner: Any) -> dict[str, Any]:
+    return {
+        "stride": None,
+        "v2": True,
+        "encoder_decoder": bool(getattr(runner, "is_encoder_decoder", False)),
+        "deferred": True,
+    }
 
 
 def _choose(steps: Steps, runner: Any, batch: Batch, key: Any, mode: Any) -> Chosen:
@@ -116,59 +95,59 @@ def _choose(steps: Steps, runner: Any, batch: Batch, key: Any, mode: Any) -> Cho
     return Chosen("eager", outcome, reason, None, NULL, 0, NULL)
 
 
-def _execute(
-    state: State, guard: Guard, end: Callable[[Any, Any, int], None]
-) -> Callable[[Function], Function]:
+def _launched(
+    state: State, guard: Guard, end: Callable[[Any, Any, float], None]
+) -> Callable[..., None]:
     notes = state.notes
 
-    def launched(runner: Any, plan: Any, start: int, given: dict[str, Any]) -> None:
+    def launched(
+        runner: Any,
+        result: Any,
+        start: float,
+        now: float,
+        held: Any,
+        plan: Any,
+        dummy: bool,
+        profile: bool,
+    ) -> None:
         """Keep what was asked for ``sample_tokens``, or write a step that serves no request."""
-        now = perf_counter_ns()
-        tokens, reqs, uniform, began, chosen, answer, _, loras = notes[0]
-        notes.clear()
-        if type(answer) is not tuple:  # the manager's own dispatch, in 0.19
-            answer = (answer,)
-        steps = steps_of(state, runner)
-        steps.requested_loras = loras
-        asked = (tokens, reqs, uniform, began, chosen, answer)
-        kind = _kind(state, steps, plan, given)
-        if kind is not None:
-            steps.synthetic(kind, runner, tokens, asked, (start, now))
-        elif answer[0].num_tokens:  # else no rank had anything to do
-            runner._graphdiag_begun = (plan, start, now)
-            runner._graphdiag_asked = asked
-
-    def wrap(original: Function) -> Function:
-        def execute_model(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            tokens, reqs, uniform, began, chosen, answer, _, loras = notes[0]
             notes.clear()
-            start = perf_counter_ns()
-            result = original(self, scheduler_output, *args, **kwargs)
-            if notes and guard.on:
-                try:
-                    launched(self, scheduler_output, start, kwargs)
-                    if result is not None:
-                        end(self, result, perf_counter_ns())
-                    if guard.in_a_row:
-                        guard.in_a_row = 0
-                except NotRecording:
-                    pass
-                except Exception as error:
-                    guard.failed(error)
-            return result
+            # The manager's own dispatch, in 0.19, returns nothing else.
+            key = answer[0] if type(answer) is tuple else answer
+            steps = runner.__dict__.get("_graphdiag") or steps_of(state, runner)
+            steps.requested_loras = loras
+            asked = (tokens, reqs, uniform, began, chosen, (key.cg_mode, key))
+            kind = None
+            if dummy or not steps.serving:
+                kind = _kind(state, steps, plan, dummy, profile)
+            if kind is not None:
+                steps.synthetic(kind, runner, tokens, asked, (start, now))
+            elif key.num_tokens:  # else no rank had anything to do
+                runner._graphdiag_plan = plan
+                runner._graphdiag_start = start
+                runner._graphdiag_launched = now
+                runner._graphdiag_held = held
+                runner._graphdiag_asked = asked
+                if result is not None:
+                    end(runner, result, now)
+            if guard.in_a_row:
+                guard.in_a_row = 0
+        except NotRecording:
+            pass
+        except Exception as error:
+            guard.failed(error)
 
-        return execute_model
-
-    return wrap
+    return launched
 
 
-def _kind(state: State, steps: Steps, plan: Any, given: dict[str, Any]) -> str | None:
+def _kind(state: State, steps: Steps, plan: Any, dummy: bool, profile: bool) -> str | None:
     """Return the kind of a step that serves no request, None for one that does."""
-    if given.get("dummy_run"):
-        if given.get("is_profile") or "profile" in state.activity:
+    if dummy:
+        if profile or "profile" in state.activity:
             return "profile"
         if state.activity:
             return state.activity[-1]
         return "dummy" if steps.serving else "warmup"
-    if steps.serving:
-        return None
     return "warmup" if next(iter(plan.num_scheduled_tokens), "").startswith(WARMUPS) else None

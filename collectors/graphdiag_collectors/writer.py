@@ -226,6 +226,11 @@ class Writer:
         for observer in tuple(self.observers):
             observer.close()
         self._sealer.close()
+        mark = self.drops.tell()
+        if mark is not None:  # the trace could not be told
+            what = f"{mark['weight']:,} rows could not be recorded in {self._folder}"
+            with suppress(Exception):
+                sys.stderr.write(f"graphdiag: {what} ({self.drops.last})\n")
 
     def abandon(self) -> None:
         """Let go of the files in a forked child: they are the parent's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -51,6 +52,12 @@ class Torch:
         Events for the notes of a window.
     fail
         Name of a call to what it raises.
+    now_ms, reached_ms
+        Time at which events are recorded on the device, and up to which it has come.
+    stream
+        The current one.
+    ready
+        Whether CUDA is initialized.
     """
 
     def __init__(self) -> None:
@@ -59,11 +66,43 @@ class Torch:
         self.serve: Callable[[list[str]], list[Any]] = lambda notes: []
         self.fail: dict[str, BaseException] = {}
         self.capturing = False
+        self.ready = True
+        self.now_ms = 0.0
+        self.reached_ms = math.inf
+        self.stream = "stream"
 
     def call(self, name: str) -> None:
         self.calls.append(name)
         if name in self.fail:
             raise self.fail[name]
+
+
+class CudaEvent:
+    """An event of the stand-in device, which may be asked and never waited for."""
+
+    made = 0
+
+    def __init__(self, state: Torch) -> None:
+        CudaEvent.made += 1
+        self._state = state
+        self._at = math.nan
+        self._passed = False
+
+    def record(self) -> None:
+        assert not self._state.capturing
+        self._state.call("record")
+        self._at, self._passed = self._state.now_ms, False
+
+    def query(self) -> bool:
+        assert not self._state.capturing
+        self._state.call("query")
+        self._passed = self._at <= self._state.reached_ms
+        return self._passed
+
+    def elapsed_time(self, end: CudaEvent) -> float:
+        assert end._passed, "asked for the time of an event that may not have passed"
+        self._state.call("elapsed_time")
+        return end._at - self._at
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> Torch:
@@ -108,7 +147,10 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Torch:
             profiler=types.SimpleNamespace(_is_profiler_enabled=False),
         ),
         cuda=types.SimpleNamespace(
-            is_initialized=lambda: True, is_current_stream_capturing=lambda: state.capturing
+            is_initialized=lambda: state.ready,
+            is_current_stream_capturing=lambda: state.capturing,
+            current_stream=lambda: state.stream,
+            Event=lambda enable_timing: CudaEvent(state),
         ),
         version=types.SimpleNamespace(cuda="12.8"),
     )

@@ -247,7 +247,7 @@ def scheduler_class() -> Any:
 
         def run_batch(self, batch: Any) -> Any:
             for one in batch.forwards:
-                self.tp_worker.model_runner.forward(one)
+                self.tp_worker.model_runner.forward(one, pp_proxy_tensors=None)
             return SimpleNamespace(next_token_ids=None)
 
         def process_batch_result(self, batch: Any, result: Any) -> None: ...

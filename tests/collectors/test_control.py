@@ -254,7 +254,9 @@ control.add_command("child", lambda question: {{"child": child}})
 def test_an_unknown_command_is_refused_by_name(started: Engines) -> None:
     process = started.start(OFFERED)
     refused = started.ask(process.pid, "frobnicate")
-    assert refused["error"] == "'frobnicate' is not one of ping, status, attach, detach, look"
+    assert refused["error"] == (
+        "'frobnicate' is not one of ping, status, flush, attach, detach, look, profile"
+    )
 
 
 def test_the_variables_are_those_of_the_recorder() -> None:

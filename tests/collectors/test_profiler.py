@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -322,7 +324,7 @@ def test_refusals(recorder: Recorder, torch: Torch, monkeypatch: pytest.MonkeyPa
         profiler.open_window(1)
     for question in ({}, {"steps": 0}, {"steps": 5, "seconds": -1}, {"window": -1}):
         with pytest.raises(Refused):
-            profiler._command(question)
+            profiler.command(question)
 
 
 def test_periods(
@@ -423,3 +425,104 @@ def test_a_profiler_started_before_the_first_step_wins(recorder: Recorder, torch
     run(recorder, 1)
     assert window.error == "another profiler was started in it meanwhile"
     assert torch.calls == []
+
+
+@pytest.mark.parametrize("steps_run", [1, 3])
+def test_a_prepared_profiler_is_stopped_by_a_step_as_well(
+    recorder: Recorder, folder: Path, torch: Torch, steps_run: int
+) -> None:
+    window = opened(10)
+    run(recorder, steps_run)
+    done: list[bool] = []
+    thread = threading.Thread(target=lambda: done.append(profiler.finish(0.05)))
+    thread.start()
+    thread.join()
+    assert (done, window.engaged) == ([False], True)
+    recorder.flush()
+    assert len(steps(folder)) == steps_run
+    run(recorder, 1)
+    assert torch.calls.count("start") == torch.calls.count("stop") == 1
+    assert torch.calls[-1] == "stop"
+    assert (profiler.window, profiler.finish()) == (None, True)
+    assert len(closed(recorder, folder)) == steps_run + 1
+
+
+def test_a_step_that_is_not_said_to_end_keeps_no_profiler_running(
+    recorder: Recorder, folder: Path, torch: Torch
+) -> None:
+    window = opened(10)
+    for _ in range(3):
+        profiler.step_begun()  # the second one raises in the engine
+    thread = threading.Thread(target=window.cancel, args=("no time",))
+    thread.start()
+    thread.join()
+    assert profiler.step_begun() is None
+    assert torch.calls[-1] == "stop"
+    assert profiler.window is None
+
+
+def test_a_late_row_is_not_taken_for_one_of_the_next_window(
+    recorder: Recorder, folder: Path, torch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiler_window, "ROW_SECONDS", 0.01)
+    torch.serve = replaying
+
+    def one_window(count: int) -> list[Any]:
+        window = opened(count)
+        profiler.step_begun()
+        begun = []
+        for _ in range(count):
+            begun.append(profiler.step_begun())
+            profiler.step_ended(begun[-1])
+        assert window.finished.wait(10)
+        return begun
+
+    first = one_window(2)
+    window = opened(1)
+    profiler.step_begun()
+    second = profiler.step_begun()
+    profiler.record(first[1], recorder, 1)
+    profiler.step_ended(second)
+    profiler.record(second, recorder, 2)
+    assert window.finished.wait(10)
+    assert [(row["requested"], row["kernels"]) for row in closed(recorder, folder)] == [
+        *((1, 2), (2, 1)),
+    ]
+
+
+def test_a_child_of_multiprocessing_that_ends_within_a_window_loses_no_row(folder: Path) -> None:
+    script = """
+    import multiprocessing, sys
+    import pytest
+    from graphdiag_collectors import Recorder, profiler
+    from tests.collectors import profiler_standins
+
+    def work(folder):
+        profiler_standins.install(pytest.MonkeyPatch())
+        recorder = Recorder(folder)
+        profiler.offer(recorder)
+        window = profiler.open_window(100)
+        while window.state == "starting":
+            pass
+        for size in range(1, 6):
+            with recorder.step(size):
+                pass
+
+    if __name__ == "__main__":
+        child = multiprocessing.get_context("fork").Process(target=work, args=(sys.argv[1],))
+        child.start()
+        child.join()
+        sys.exit(child.exitcode)
+    """
+    root = Path(__file__).parents[2]
+    path = f"{root}:{root / 'collectors'}"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(folder)],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["requested"] for row in steps(folder)] == [1, 2, 3, 4, 5]

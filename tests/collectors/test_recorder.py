@@ -303,8 +303,10 @@ def test_steps_keep_their_index_when_others_are_dropped(recorder: Recorder, fold
     recorder.close()
     found = [(row["step"], row["requested"]) for row in steps(folder)]
     assert found == [(0, 1), (2, 2), (4, 3), (71, 8)]
-    (mark,) = read(folder, "mark")
-    assert json.loads(mark["config"])["why"].startswith("requested is below 1")
+    marks = read(folder, "mark")  # one, or two where the writer's thread wrote half-way
+    assert sum(mark["weight"] for mark in marks) == 3
+    for mark in marks:
+        assert json.loads(mark["config"])["why"].startswith("requested is below 1")
 
 
 def test_sizes_that_only_look_impossible_are_kept(recorder: Recorder, folder: Path) -> None:

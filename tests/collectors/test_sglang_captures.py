@@ -84,7 +84,7 @@ def test_a_hook_that_raises_switches_itself_off(
     def broken(*_: Any) -> Any:
         raise RuntimeError("broken on purpose")
 
-    monkeypatch.setattr(sglang_forward, "_open", broken)
+    monkeypatch.setattr(sglang_forward, "_ask", broken)
     monkeypatch.setattr(sglang_runners, "_refused", broken)
     outputs = [model.forward(fake.batch(size=n)).logits_output for n in (3, 9, 9, 9, 9, 4)]
     assert outputs == ["graph 4", "eager 9", "eager 9", "eager 9", "eager 9", "graph 4"]

@@ -23,9 +23,10 @@ class ModelRunner:
 SPAWN = """
 import multiprocessing as mp, sys
 def child(size):
+    from enum import IntEnum
     from types import SimpleNamespace
     from sglang.srt.model_executor.model_runner import ModelRunner
-    mode = SimpleNamespace(name="DECODE")
+    mode = IntEnum("ForwardMode", "EXTEND DECODE").DECODE
     one = SimpleNamespace(forward_mode=mode, batch_size=size, input_ids=None, seq_lens_sum=None)
     assert ModelRunner().forward(one) == (size, False)
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +10,20 @@ from typing import Any
 
 import pytest
 
+from graphdiag_collectors import session, sglang_rows, sglang_steps
+from graphdiag_collectors.blocks import NULL
 from graphdiag_collectors.guard import Hooks
+from graphdiag_collectors.sglang_scheduler import patch_scheduler
 from tests.collectors import sglang_standins as fake
 from tests.collectors.rows import read
-from tests.collectors.sglang_harness import fresh_hooks, install, new_target, rows, seen
+from tests.collectors.sglang_harness import (
+    fresh_hooks,
+    install,
+    new_target,
+    rows,
+    scheduled_target,
+    seen,
+)
 
 
 @pytest.fixture
@@ -194,3 +205,79 @@ def test_a_replay_of_unknown_size_is_no_step_but_is_told(hooks: Hooks, folder: P
     assert rows(folder) == []
     (mark,) = read(folder, "mark")
     assert (mark["kind"], mark["config"]) == ("unsized_replay", '{"artifact": "decode/4"}')
+
+
+def traffic(scheduler: Any) -> None:
+    """Every outcome of a decode and a prefill, with and without reason, singly and overlapped."""
+    reject = {"replace_embeds": object()}
+    batches = [
+        *(fake.scheduled(fake.batch(size=size)) for size in (4, 3, 9, 4, 8, 9)),
+        *(fake.scheduled(fake.batch("EXTEND", 2, tokens)) for tokens in (100, 128, 20, 600)),
+        fake.scheduled(fake.batch("MIXED", 3, 700)),
+        fake.scheduled(fake.batch(size=2, **reject)),
+        fake.scheduled(fake.batch(size=2), fake.batch(size=3)),
+        fake.scheduled(fake.batch("IDLE", 0)),
+        fake.scheduled(fake.batch("TARGET_VERIFY", 2, 8)),
+        fake.scheduled(fake.batch("TARGET_VERIFY", 5, 20)),
+        fake.scheduled(fake.batch(size=1), rids=("HEALTH_CHECK_1",)),
+        fake.scheduled(fake.batch(size=1, seq_lens_sum=None), rids=("one",)),
+    ]
+    for one in batches:
+        scheduler.process_batch_result(one, scheduler.run_batch(one))
+    results = [(one, scheduler.run_batch(one)) for one in batches[:3]]
+    for one, result in results:
+        scheduler.process_batch_result(one, result)
+
+
+def by_all_its_columns(
+    row: Any, begin: float, end: float, queued: int = NULL, result: Any = None
+) -> None:
+    sglang_rows.write(row[0].whole(row), begin, end, queued, result)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_the_usual_steps_take_a_shorter_way_to_the_same_rows(
+    device: str, hooks: Hooks, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow: list[bool] = []
+    record = sglang_rows.profiler.record
+    monkeypatch.setattr(
+        sglang_rows.profiler,
+        "record",
+        lambda *args, **more: (slow.append(True), record(*args, **more)),
+    )
+    found, by_name = [], []
+    for usual in (True, False):
+        engine, model = new_target(hooks)
+        model.device = device
+        model.prefill_cuda_graph_runner = engine.PrefillCudaGraphRunner(model, [64, 128, 512])
+        owner = fake.scheduler_class()
+        patch_scheduler(hooks, owner)
+        if not usual:
+            monkeypatch.setattr(sglang_steps, "write_usual", by_all_its_columns)
+        slow.clear()
+        traffic(owner(model))
+        by_name.append(len(slow))
+        found.append(rows(folder))
+        shutil.rmtree(folder)
+        session.close()
+    times = ("t_ns", "dur_ns", "host_ns", "dispatch_ns", "graph_launch_ns", "pid")
+    short, long = (
+        sorted(
+            repr({**row, "step": None} | {name: row[name] is None for name in times}) for row in one
+        )
+        for one in found  # rows of one batch may change places
+    )
+    assert short == long
+    assert len(short) == 22
+    assert by_name == [1, 22]  # the health check alone
+
+
+def test_a_usual_row_holds_what_was_measured(hooks: Hooks, folder: Path) -> None:
+    scheduler = scheduled_target(hooks)
+    batch = fake.scheduled(fake.batch(size=3))
+    scheduler.process_batch_result(batch, scheduler.run_batch(batch))
+    (row,) = rows(folder)
+    assert 0 < row["dispatch_ns"] < row["host_ns"] < row["dur_ns"]
+    assert 0 < row["graph_launch_ns"] < row["host_ns"]
+    assert row["dispatch_ns"] + row["graph_launch_ns"] < row["host_ns"]

@@ -11,8 +11,22 @@ from typing import Any
 import pytest
 
 from graphdiag_collectors import vllm
-from graphdiag_collectors.vllm_batch import context_of, phase_of, produced_in
-from graphdiag_collectors.vllm_mirror import beginning, ending, keeping, noting
+from graphdiag_collectors.guard import Guard
+from graphdiag_collectors.vllm_batch import (
+    context_of,
+    mixed_of,
+    phase_of,
+    produced_in,
+    produced_singly,
+)
+from graphdiag_collectors.vllm_mirror import (
+    beginning,
+    ending,
+    fetching,
+    keeping,
+    launching,
+    noting,
+)
 from tests.collectors.vllm_standins import plan
 
 
@@ -99,25 +113,98 @@ class Thing:
         return other
 
     def end(self, *, last: bool = False) -> str:
+        if last:
+            raise OSError("the engine's")
         return "end"
+
+
+class Finish:
+    """In the place of ``Steps``."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.broken = False
+
+    def finish(self, *given: Any) -> None:
+        if self.broken:
+            raise ValueError("ours")
+        self.calls.append(given)
 
 
 def test_wrappers_that_keep_on_their_first_argument() -> None:
     calls: list[Any] = []
     after = lambda *given: calls.append(given)  # noqa: E731
     thing = Thing()
-    begin = beginning(Thing.begin, ("plan",), "kept", after, False)
+    begin = beginning(Thing.begin, "plan", after, after, False)
     assert begin(thing, "plan") is None
-    plan_kept, start, launched = thing.kept  # type: ignore[attr-defined]
-    assert plan_kept == "plan"
-    assert start <= launched
+    kept = vars(thing)
+    assert kept["_graphdiag_plan"] == "plan"
+    assert kept["_graphdiag_start"] <= kept["_graphdiag_launched"]
+    assert kept["_graphdiag_held"] is None
     assert calls == []
     assert begin(thing, plan="plan", other=4) == 4
     assert calls[0][:2] == (thing, 4)
-    assert ending(Thing.end, after)(thing, last=True) == "end"
-    assert calls[1][1] == "end"
-    assert keeping(Thing.begin, ("other",), "asked")(thing, "plan", 3) == 3
-    assert thing.asked[0] == 3  # type: ignore[attr-defined]
+    assert keeping(Thing.begin, ("other",))(thing, "plan", 3) == 3
+    assert thing._graphdiag_asked[0] == 3  # type: ignore[attr-defined]
+
+
+def test_a_wrapper_that_ends_a_step() -> None:
+    failures: list[Any] = []
+    guard = Guard("vllm.step", print)
+    thing = Thing()
+    end = ending(Thing.end, guard, lambda *given: failures.append(given))
+    assert end(thing) == "end"  # nothing was begun
+    assert [given[:2] for given in failures] == [(thing, "end")]
+    thing._graphdiag = steps = Finish()  # type: ignore[attr-defined]
+    guard.in_a_row = 2
+    assert end(thing) == "end"
+    assert steps.calls[0][:2] == (thing, "end")
+    assert guard.in_a_row == 0
+    with pytest.raises(OSError, match="the engine's"):
+        end(thing, last=True)
+    steps.broken = True
+    assert end(thing) == "end"
+    assert (len(steps.calls), str(failures[1][2])) == (1, "ours")
+    guard.on = False
+    assert end(thing) == "end"
+    assert len(failures) == 2
+
+
+def test_a_wrapper_that_fetches_a_result() -> None:
+    guard = Guard("vllm.output", print)
+    calls: list[Any] = []
+    thing = Thing()
+    fetch = fetching(Thing.end, guard, lambda *given: calls.append(given))
+    assert fetch(thing) == "end"  # nobody waits for it
+    thing._graphdiag_row = waiting = [1]  # type: ignore[attr-defined]
+    assert fetch(thing) == "end"
+    assert calls[0][:2] == (waiting, "end")
+    waiting.clear()
+    assert fetch(thing) == "end"
+    assert (len(calls), guard.failures) == (1, 0)
+    waiting.append(2)
+    assert fetching(Thing.end, guard, lambda: None)(thing) == "end"
+    assert guard.failures == 1
+
+
+def test_a_wrapper_of_a_launch() -> None:
+    notes: list[Any] = [1]
+    calls: list[Any] = []
+    guard = Guard("vllm.dispatch", print)
+    after = lambda *given: calls.append(given)  # noqa: E731
+
+    def launch(self: Any, plan: str, dummy: bool = False) -> str:
+        if dummy:
+            notes.append(plan)
+        return "launched"
+
+    launched = launching(launch, ("plan", "missing", "dummy"), after, notes, guard, after)
+    assert launched(3, "plan") == "launched"
+    assert calls == notes == []
+    assert launched(3, "plan", dummy=True) == "launched"
+    thing, result, start, end, held, *told = calls[0]
+    assert (thing, result, held, told) == (3, "launched", None, ["plan", None, True])
+    assert start <= end
 
 
 def test_phases() -> None:
@@ -132,6 +219,10 @@ def test_phases() -> None:
     resumed = plan(2)
     resumed.scheduled_cached_reqs.resumed_req_ids = {"cmpl-0", "cmpl-1"}
     assert phase_of(resumed) == "prefill"
+    for batch in (plan(3), plan(0, (5, 6)), plan(3, (5,)), chunked, resumed):
+        assert mixed_of(batch, 7) == (phase_of(batch), context_of(batch, 7))
+    chunked.scheduled_cached_reqs.num_output_tokens = [5, 0, 5]
+    assert mixed_of(chunked, 7) == ("mixed", context_of(chunked, 7))
     unknown = plan(2)
     del unknown.scheduled_cached_reqs.num_output_tokens
     assert phase_of(unknown) is None
@@ -140,4 +231,6 @@ def test_phases() -> None:
 def test_context_and_tokens_out() -> None:
     assert context_of(plan(3, (6, 7), seen=10), 16) == 46
     assert produced_in(SimpleNamespace(sampled_token_ids=[[1], [2, 3], []])) == 3
+    assert produced_singly(SimpleNamespace(sampled_token_ids=[[1], [2], []])) == 2
+    assert produced_singly(SimpleNamespace()) is None
     assert produced_in(SimpleNamespace()) is None

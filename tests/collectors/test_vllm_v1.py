@@ -247,7 +247,7 @@ def test_captures(make: Make, version: str) -> None:
 
 
 def test_drafters_have_steps_of_their_own(make: Make) -> None:
-    engine = make("0.32")
+    engine = make("0.32", speculative_config=SimpleNamespace())
     asked = engine.dispatcher
 
     class Proposer:

@@ -9,23 +9,29 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from graphdiag_collectors.profiler_window import PROFILE_WINDOW as PROFILED
 from tests.collectors.rows import Row, read, steps
 
 PLUG = Path(__file__).parent / "sglang_plug"
 COLLECTORS = Path(__file__).parents[2] / "collectors"
 START_SECONDS = 240
 ENTRY_POINTS = """[sglang.srt.plugins]
-graphdiag = graphdiag_collectors.sglang:register
+graphdiag = graphdiag_collectors.plugin:sglang
 gdtest = gdtest_engine:register
 """
 MODEL = """
@@ -121,6 +127,8 @@ def end(process: Any) -> None:
 
 def truth(place: Place, name: str) -> list[dict[str, Any]]:
     path = place.folder / f"{name}.jsonl"
+    if not path.exists():
+        return []
     return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
 
 
@@ -251,3 +259,122 @@ def test_a_killed_engine_loses_at_most_its_last_second(place: Place) -> None:
     assert len(safe) <= len(found) <= len(ran)
     expected = [(one["raw"], one["bucket"]) for one in ran]
     assert [(row["requested"], row["bucket"]) for row in found] == expected[: len(found)]
+
+
+class Obeying:
+    """An engine that was started with the plugin off and does what it is told."""
+
+    def __init__(self, place: Place) -> None:
+        self.name, self.place = "attached", place
+        self.folder = place.folder / "orders"
+        self.folder.mkdir()
+        # The listening socket's path is short, whatever the temporary folder's is.
+        self.sockets = tempfile.mkdtemp(prefix="gd")
+        self.process = start(
+            *(place, self.name, "obey", str(self.folder)),
+            recorded=False,
+            XDG_RUNTIME_DIR=self.sockets,
+        )
+        self._orders = 0
+        self._until(lambda: "READY" in self.output())
+
+    def output(self) -> str:
+        return (self.place.folder / f"{self.name}.out").read_text(errors="replace")
+
+    def order(self, what: str) -> Callable[[], None]:
+        """Have something done, and return what waits for its end."""
+        number, self._orders = self._orders, self._orders + 1
+        new = self.folder / "new"
+        new.write_text(what)
+        new.rename(self.folder / f"do-{number}")
+        return lambda: self._until((self.folder / f"done-{number}").exists)
+
+    def do(self, what: str) -> list[dict[str, Any]]:
+        """Have something done, and return the steps that ran meanwhile."""
+        before = len(truth(self.place, self.name))
+        self.order(what)()
+        return truth(self.place, self.name)[before:]
+
+    def graphdiag(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "graphdiag", *arguments],
+            env={**os.environ, "XDG_RUNTIME_DIR": self.sockets},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def _until(self, happened: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not happened():
+            assert self.process.poll() is None, self.output()[-3000:]
+            assert time.monotonic() < deadline, self.output()[-3000:]
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def obeying(place: Place) -> Iterator[Obeying]:
+    engine = Obeying(place)
+    try:
+        yield engine
+    finally:
+        end(engine.process)
+        shutil.rmtree(engine.sockets)
+
+
+def test_attach_profile_and_detach(obeying: Obeying) -> None:
+    pid = str(obeying.process.pid)
+    ran = [obeying.do("generate")]
+    done = obeying.graphdiag("attach", pid, "-o", str(trace(obeying.place, obeying.name)))
+    assert done.returncode == 0, done.stderr
+    ran.append(obeying.do("generate"))
+    _profile(obeying, pid, ran)
+    done = obeying.graphdiag("status", pid, "--json")
+    told = [one for one in json.loads(done.stdout)["processes"] if one["rows"]]
+    assert [(one["dropped"], one["last_error"]) for one in told] == [(0, None)]
+    done = obeying.graphdiag("detach", pid)
+    assert done.returncode == 0, done.stderr
+    ran.append(obeying.do("generate"))
+    obeying.order("end")
+    run = finish(obeying.place, obeying.name, obeying.process)
+    assert len(run.tokens) == len(ran)
+    assert all(tokens == run.tokens[0] for tokens in run.tokens)
+    hooked = [{name for one in phase for name in one["hooked"]} for phase in ran]
+    assert hooked[0] == hooked[-1] == set()
+    assert {"ModelRunner.forward", "Scheduler.run_batch"} <= hooked[1]
+    found = steps(run.trace)
+    assert sizes(found) == true_sizes([one for phase in ran[1:-1] for one in phase])
+    assert {row["outcome"] for row in found} == {"exact", "padded", "fallback", "eager"}
+    profiled = [row for row in found if row["launches"] is not None]
+    assert len(profiled) == 7
+    assert {(row["launches"], row["gpu_ns"]) for row in profiled} == {(0, None)}
+    marks = [json.loads(m["config"]) for m in read(run.trace, "mark") if m["kind"] == PROFILED]
+    assert [mark["steps"] for mark in marks] == [7, 0]
+
+
+def _profile(obeying: Obeying, pid: str, ran: list[list[dict[str, Any]]]) -> None:
+    """Profile a few steps; then, with the engine's own profiler on, nothing."""
+
+    def profile(steps: int) -> subprocess.CompletedProcess[str]:
+        return obeying.graphdiag("profile", pid, "--steps", str(steps), "--timeout", "60")
+
+    with ThreadPoolExecutor() as pool:
+        window = pool.submit(profile, 7)
+        while not window.done():  # the first one loads Kineto, before which no step counts
+            ran.append(obeying.do("generate"))
+            time.sleep(3)
+        assert window.result().returncode == 0, window.result().stderr
+        obeying.do("start_profile")
+        ran.append(obeying.do("generate"))
+        refused = profile(7)
+        assert refused.returncode == 2
+        assert "another profiler runs in it" in refused.stderr
+        obeying.do("stop_profile")
+        window = pool.submit(profile, 500)
+        time.sleep(3)
+        obeying.do("start_profile")
+        ran.append(obeying.do("generate"))
+        assert window.result().returncode == 2
+        assert "the engine's own profiler was started" in window.result().stderr
+        obeying.do("stop_profile")
+    assert len(list(obeying.folder.glob("*.trace.json.gz"))) == 2

@@ -181,3 +181,73 @@ def test_graphdiag_profile_on_a_running_loop(
     assert answer.told["figures"]["steps"] == 5
     until(lambda: len(told(folder)) == 1)
     assert len([row for row in steps(folder) if row["launches"] is not None]) == 5
+
+
+def test_device_times_on_a_cpu_are_refused_in_words(folder: Path) -> None:
+    script = """
+    deadline = time.monotonic() + 60
+    while profiler.window is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for _ in range(25):
+        decode()
+    print(json.dumps([profiler.window is None, recorder.status().dropped]))
+    """
+    assert run(folder, script, GRAPHDIAG_DEVICE_TIME="every:10") == [True, 0]
+    rows = steps(folder)
+    assert [row["step"] for row in rows] == list(range(25))
+    assert {row["gpu_span_ns"] for row in rows} == {None}
+    (mark,) = (row for row in read(folder, "mark") if row["kind"] == "device_time")
+    assert "torch's CUDA is not in use" in json.loads(mark["config"])["error"]
+    notes = [json.loads(row["config"]).get("notes") for row in read(folder, "run")]
+    assert notes[-1] == [json.loads(mark["config"])["error"]]
+
+
+def test_attach_profile_and_detach_within_a_window(
+    folder: Path, started: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphdiag import attaching, profiling
+
+    script = """
+    import sys, time
+    import torch
+    from graphdiag_collectors import control, profiler, session
+    torch.set_num_threads(1)
+    network = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(20)])
+    on = False
+    def install():
+        global on
+        on = True
+    def uninstall():
+        global on
+        on = False
+    control.offer("mine", install, uninstall)
+    print("ready", flush=True)
+    while True:
+        recorder = session.recorder({"engine": "mine"}, phase="decode") if on else None
+        step = profiler.window and profiler.step_begun() if on else None
+        with torch.no_grad():
+            network(torch.randn(8, 64))
+        if step is not None:
+            profiler.step_ended(step)
+        if recorder is not None:
+            recorder.record(5, 8, "decode/8")
+    """
+    monkeypatch.setattr("tests.attachable.sys.executable", PYTHON)
+    pid = started.start(textwrap.dedent(script), **variables()).pid
+    (attached,) = attaching.attach(pid, folder)
+    assert attached.error is None
+    until(lambda: started.ask(pid, "status")["rows"])
+    (answer,) = profiling.profile(pid, 5, 60)
+    assert answer.error is None
+    assert started.ask(pid, "profile", steps=1000)["ok"]
+    until(lambda: started.ask(pid, "profile", window=2)["seen"] > 2)
+    (detached,) = attaching.detach(pid)
+    assert (detached.error, detached.told["left"]) == (None, {})
+    rows = steps(folder)
+    assert [row["step"] for row in rows] == list(range(len(rows)))
+    first, second = told(folder)
+    assert (first["steps"], first["error"], second["error"]) == (5, None, None)
+    assert 2 < second["steps"] < 1000
+    assert len([row for row in rows if row["launches"] is not None]) == 5 + second["steps"]
+    assert started.ask(pid, "ping")["ok"]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.collectors.rows import read, steps
+from tests.engines.vllm_lab import TINY
 
 HERE = Path(__file__).parent
 COLLECTORS = HERE.parents[1] / "collectors"
@@ -22,14 +23,6 @@ PLUGINS = {
     "graphdiag": "graphdiag_collectors.vllm:register",
     "forced": "vllm_forced:register",
 }
-TINY = """
-import sys, torch
-from transformers import LlamaConfig, LlamaForCausalLM
-torch.manual_seed(0)
-config = LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
-    num_attention_heads=2, num_key_value_heads=2, vocab_size=512, max_position_embeddings=512)
-LlamaForCausalLM(config).save_pretrained(sys.argv[1])
-"""
 
 pytestmark = pytest.mark.slow
 

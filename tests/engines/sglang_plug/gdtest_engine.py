@@ -9,6 +9,7 @@ collector, into ``GDTEST_OUT``. ``GDTEST_FAULTS`` breaks the collector's hooks o
 import contextlib
 import json
 import os
+import sys
 import time
 import types
 from pathlib import Path
@@ -99,6 +100,7 @@ def _count():
     out = Path(os.environ["GDTEST_OUT"])
 
     def tell(**what):
+        what["hooked"] = sorted(_hooked())
         with out.open("a") as file:
             file.write(json.dumps({"pid": os.getpid(), "t_ns": time.time_ns(), **what}) + "\n")
 
@@ -121,13 +123,24 @@ def _count():
     HookRegistry.register(place + "eager_runner.EagerRunner.execute", eager, HookType.AROUND)
 
 
+def _hooked():
+    """Yield the engine's methods that the collector has replaced."""
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith("sglang.srt."):
+            for owner in tuple(vars(module).values()):
+                if isinstance(owner, type) and owner.__module__ == name:
+                    for method, value in tuple(vars(owner).items()):
+                        if "__graphdiag_original__" in getattr(value, "__dict__", ()):
+                            yield f"{owner.__name__}.{method}"
+
+
 def _break_hooks():
     from graphdiag_collectors import sglang, sglang_captures, sglang_forward, sglang_runners
 
     def broken(*args, **kwargs):
         raise RuntimeError("broken on purpose")
 
-    sglang_forward._open = broken
+    sglang_forward._ask = broken
     sglang_runners._refused = broken
     sglang_captures._tell = broken
     sglang.register()

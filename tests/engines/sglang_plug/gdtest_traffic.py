@@ -1,4 +1,8 @@
-"""Runs the engine on a tiny model and prints its tokens. Arguments: MODEL [endless|move PATH]."""
+"""Runs the engine on a tiny model and prints its tokens.
+
+Arguments: MODEL [endless|move PATH|obey FOLDER]. With ``obey`` it does what the files ``do-0``,
+``do-1``, … in the folder say, one after the other, and writes ``done-0``, … after each.
+"""
 
 import json
 import random
@@ -20,6 +24,25 @@ def generate(engine, numbers, seed, length):
     return tokens
 
 
+def obey(engine, folder):
+    tokens = []
+    for number in range(1000):
+        order = folder / f"do-{number}"
+        while not order.exists():
+            time.sleep(0.05)
+        what = order.read_text()
+        if what == "end":
+            return tokens
+        if what == "generate":
+            tokens.append(generate(engine, BATCHES, 1, 6))
+        elif what == "start_profile":
+            engine.start_profile(output_dir=str(folder), activities=["CPU"], with_stack=False)
+        else:
+            engine.stop_profile()
+        (folder / f"done-{number}").touch()
+    return tokens
+
+
 def main():
     import sglang
 
@@ -31,15 +54,19 @@ def main():
         attention_backend="torch_native",
         sampling_backend="pytorch",
         dtype="float32",
-        mem_fraction_static=0.1,
+        mem_fraction_static=0.5,  # of what other processes leave; max_total_tokens decides
         max_total_tokens=4096,
         max_running_requests=16,
         context_length=256,
         log_level="warning",
         enable_torch_compile=True,
         cuda_graph_bs_decode=[1, 2, 4, 8],
+        disable_radix_cache=task[:1] == ["obey"],  # the same prompts again are the same steps
     )
-    tokens = generate(engine, BATCHES, 1, 6)
+    tokens = [] if task[:1] == ["obey"] else generate(engine, BATCHES, 1, 6)
+    if task[:1] == ["obey"]:
+        print("READY", flush=True)
+        tokens = obey(engine, Path(task[1]))
     if task[:1] == ["endless"]:
         print("GENERATING", flush=True)
         generate(engine, (3,) * 1000, 2, 200)

@@ -1,0 +1,134 @@
+"""Rows of SGLang's usual steps, 80 bytes each: what differs from step to step, and a code.
+
+A wide row of :mod:`graphdiag_collectors.blocks` costs the engine's thread more, for its arithmetic
+and for the memory it touches. Here clocks are stored as they were read; differences, and the
+columns that all steps of one shape share, are filled in by the writer's thread.
+"""
+
+from __future__ import annotations
+
+import struct
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphdiag_collectors.blocks import NULL, Fields, Lane, join
+from graphdiag_collectors.channel import Channel, Refuse, Start
+from graphdiag_collectors.labels import Words
+
+_CLOCKS = ("start", "end", "entered", "returned", "dispatch", "launch")
+_SIZES = ("requested", "num_reqs", "num_tokens", "tokens_out", "queued", "shape")
+ROW = np.dtype(
+    [*((name, "f8") for name in _CLOCKS), ("kv_tokens", "i8"), *((name, "i4") for name in _SIZES)]
+)
+"""Seconds of ``perf_counter``: the step's start and end, when ``ModelRunner.forward`` was entered
+and when it returned, then how long it took to decide and to launch graphs (NaN: not known); then
+sizes and the code of the shape."""
+pack_row = struct.Struct(f"@{len(_CLOCKS)}dq{len(_SIZES)}i").pack_into
+ROW_WIDTH = ROW.itemsize
+
+
+class Shape(NamedTuple):
+    """What all steps of one shape have in common.
+
+    Attributes
+    ----------
+    label
+        Stands for the words of the row.
+    bucket, replays, query_len
+        Columns of the schema.
+    """
+
+    label: int
+    bucket: int
+    replays: int
+    query_len: int
+
+
+class StepLane(Lane):
+    """A lane of such rows.
+
+    Attributes
+    ----------
+    shapes
+        By their code.
+    """
+
+    __slots__ = ("shapes",)
+
+    def __init__(self, wake: SimpleQueue[None]) -> None:
+        super().__init__(ROW, wake)
+        self.shapes: list[Shape] = []
+
+    def code(self, shape: Shape) -> int:
+        """Return a code that stands for ``shape`` from now on."""
+        self.shapes.append(shape)
+        return len(self.shapes) - 1
+
+    def fields(self, rows: NDArray[np.void]) -> Fields:
+        """Return rows of this lane column by column."""
+        shared = np.array(self.shapes, np.int32)[rows["shape"]]
+        fields: Fields = {
+            name: rows[name].copy()
+            for name in ("start", "end", "kv_tokens", *_SIZES)
+            if name != "shape"
+        }
+        for name in Shape._fields:
+            fields[name] = shared[:, Shape._fields.index(name)]
+        fields["dispatch_ns"] = _ns(rows["dispatch"])
+        fields["host_ns"] = _ns(rows["returned"] - rows["entered"])
+        fields["graph_launch_ns"] = _ns(rows["launch"])
+        kept = ("start", "end", "bucket", "requested", "label")
+        return {
+            name: column
+            for name, column in fields.items()
+            if name in kept or (column != NULL).any()
+        }
+
+
+class StepChannel(Channel):
+    """A channel whose usual steps may be recorded as such rows, in :attr:`usual`."""
+
+    def __init__(
+        self, wake: SimpleQueue[None], defaults: Words, refuse: Refuse, start: Start
+    ) -> None:
+        super().__init__(wake, defaults, refuse, start)
+        self.usual = StepLane(wake)
+
+    def place_row(self, *row: Any) -> None:
+        """Record a row the slow way: there is no block yet, or it is full, or a value is odd."""
+        lane = self.usual
+        try:
+            if not lane.block:
+                self._start_lane(lane)
+            if lane.offset + ROW_WIDTH > len(lane.block):
+                lane.swap()
+            pack_row(lane.block, lane.offset, *row)
+            lane.offset += ROW_WIDTH
+        except Exception as error:
+            self.refuse(f"{type(error).__name__}: {error}")
+
+    def take(self) -> Fields | None:
+        """Return the rows recorded since the last call; the writer's, as the rest below."""
+        return join(super().take(), self.usual.take())
+
+    def dropped(self) -> int:
+        """Return how many rows were dropped because the writer fell behind."""
+        return super().dropped() + self.usual.dropped()
+
+    def stop(self) -> None:
+        """Drop every later row."""
+        super().stop()
+        self.usual.stop()
+
+    def sleep(self) -> None:
+        """Forget every row, and ask to be started by the next one."""
+        super().sleep()
+        self.usual.sleep()
+
+
+def _ns(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    known = ~np.isnan(seconds)
+    return np.where(known, np.rint(np.where(known, seconds, 0) * 1e9), NULL).astype(np.int64)
