@@ -10,7 +10,7 @@ import contextlib
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,7 @@ def socket_of(pid: int, user: int) -> Path | None:
     GraphdiagError
         When it lies in a folder that others could have put it into.
     """
-    for folder in control_socket.folders(processes.environment(pid), user):
+    for folder in _folders(pid, user):
         path = control_socket.socket_path(folder, pid)
         try:
             control_socket.check_folder(folder, user)
@@ -168,6 +168,15 @@ def socket_of(pid: int, user: int) -> Path | None:
         except OSError:
             continue
     return None
+
+
+def _folders(pid: int, user: int) -> Iterator[Path]:
+    """Yield where the socket of process ``pid`` of ``user`` may be, best first."""
+    yield from control_socket.folders(processes.environment(pid), user)
+    # A process that has given itself a title, as vLLM's workers do, has no environment to be read.
+    for path in processes.bound_sockets(pid):
+        if path.parent.name == f"graphdiag-{user}" and path.name == f"{pid}.sock":
+            yield path.parent
 
 
 def ask(pid: int, question: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Answer:

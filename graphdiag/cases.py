@@ -9,32 +9,20 @@ from __future__ import annotations
 
 import polars as pl
 
-from graphdiag.evidence import Evidence, listed
-from graphdiag.findings import CASES, AuditFinding, Case, CaseName, Metrics, Recommendation, Verdict
-from graphdiag.summary import Summary
+from graphdiag.compilation import (
+    Frame,
+    limit_advice,
+    limit_sentence,
+    recompiled,
+    recompiled_sentence,
+)
+from graphdiag.evidence import Evidence, listed, score, step_count
+from graphdiag.findings import AuditFinding, Case, Metrics, Recommendation
 from graphdiag.wording import count, figure, percent, size_in_bytes
-from graphdiag.work import Work, work_in_window
+from graphdiag.work import Work
 
-_SIGNIFICANT: dict[CaseName, float] = {
-    "compile": 0.05,
-    "shapes": 0.01,
-    "fallback": 0.01,
-    "padding": 0.05,
-}
-"""Least score at which a case is a verdict: share of step time where priced, else of steps
-(padding: of executed rows)."""
-
-_UNPRICED_PADDING = 0.5
-
-FEWEST_STEPS = 10
-"""Fewest steps that graphs should have served to judge by."""
-
-_NAMES: dict[CaseName, str] = {
-    "compile": "compilation is in the measurement",
-    "shapes": "shapes recompile or miss their buckets",
-    "fallback": "execution falls back to eager",
-    "padding": "padding",
-}
+_MOST_FRAMES = 3
+"""Most frames at the recompile limit that evidence names."""
 
 REASON_ADVICE = {
     "over_max": "Capture a size that covers the largest batch, or admit smaller batches.",
@@ -69,46 +57,14 @@ def all_cases(
     ``judged`` are the metrics of the steps that verdicts come from: the steady ones, or all where
     no steady step counts.
     """
-    work = work_in_window(evidence.summary)
+    work = evidence.work
     cases = [
         _compile(evidence, overall, work),
         _shapes(evidence, judged, work),
         _fallback(evidence, judged, audit, recommendation),
         _padding(evidence, judged, recommendation),
     ]
-    return sorted(cases, key=lambda case: -score(case, evidence.costs.mean_step_ns))
-
-
-def score(case: Case, mean_step_ns: float | None) -> float:
-    """Return a case's weight: its share of the mean step's time where priced, else its share.
-
-    Without a price a padded row weighs half a fallback step's share: reading the weights, which
-    rules a decode step, costs no more for an added row.
-    """
-    if case.ms_per_step is not None and mean_step_ns:
-        return case.ms_per_step * 1e6 / mean_step_ns
-    return (case.share or 0.0) * (_UNPRICED_PADDING if case.case == "padding" else 1.0)
-
-
-def verdict(
-    cases: list[Case], mean_step_ns: float | None, overall: Metrics, judged: Metrics
-) -> Verdict:
-    """Return the worst case that matters, or a clean bill of health."""
-    if not overall.eligible_steps:
-        return Verdict(case=None, sentence=_nothing_to_judge(overall))
-    if overall.eligible_steps < FEWEST_STEPS:
-        few = count(overall.eligible_steps, "step")
-        return Verdict(
-            case=None,
-            sentence=(
-                f"No verdict: {few} that graphs should have served is too little to judge by; "
-                f"record at least {FEWEST_STEPS}."
-            ),
-        )
-    for case in cases:
-        if score(case, mean_step_ns) >= _SIGNIFICANT[case.case]:
-            return Verdict(case=case.case, sentence=_sentence(case, overall, judged))
-    return Verdict(case=None, sentence=_healthy(cases, mean_step_ns, overall))
+    return sorted(cases, key=lambda case: -score(case, evidence.mean_step_ns))
 
 
 def _compile(evidence: Evidence, overall: Metrics, work: Work) -> Case:
@@ -162,16 +118,22 @@ def _shapes(evidence: Evidence, judged: Metrics, work: Work) -> Case:
         )
     advice = []
     share = work.steps_touched / judged.steps if judged.steps else None
+    # Without steps there is no steady state: whatever was compiled again is told.
+    again = recompiled(work.later if judged.steps else evidence.summary.events)
     if work.steady_count:
         took = "" if work.in_steady is None else f", {figure(work.in_steady / 1e9)} s in all"
         told.append(f"Compilations and captures after start-up: {count(work.steady_count)}{took}.")
-        reasons = _recompile_reasons(evidence.summary)
-        told += [f"Recompiled {count(times, 'time')}: {reason}" for reason, times in reasons]
+        share = max(share or 0.0, work.steady_count / max(1, judged.steps))
+    if work.steady_count or again:
+        told += map(recompiled_sentence, again)
         advice = [
             "Warm up the sizes that traffic asks for, or mark the changing dimension dynamic "
             "(torch._dynamo.mark_dynamic), so that no shape compiles while a user waits.",
         ]
-        share = max(share or 0.0, work.steady_count / max(1, judged.steps))
+    if evidence.frames_at_limit:
+        raising = [one for one in evidence.frames_at_limit if one.limit.effect == "error"]
+        told += _at_limit(evidence, raising)
+        advice.append(limit_advice(evidence.frames_at_limit))
     return Case(
         case="shapes",
         ms_per_step=_per_step(
@@ -211,6 +173,8 @@ def _fallback(
         sizes = f", sizes {low} to {high}" if low is not None and high != low else ""
         sizes = f", size {low}" if low is not None and high == low else sizes
         told.append(f"Reason {reason}: {count(weight, 'step')}{sizes}.")
+    eager = [frame for frame in evidence.frames_at_limit if frame.limit.effect == "eager"]
+    told += _at_limit(evidence, eager)
     prices = evidence.costs.prices
     never_used = any(
         finding.kind == "unused_artifacts" and finding.severity == "error" for finding in audit
@@ -231,6 +195,8 @@ def _fallback(
             for reason in reasons["reason"]
             if str(reason) in REASON_ADVICE
         ]
+    if eager:
+        advice.append(limit_advice(eager))
     if prices.fallback is not None:
         beyond = _beyond_replayed(evidence, rows)
         told.append(
@@ -246,6 +212,16 @@ def _fallback(
         evidence=told,
         advice=advice,
     )
+
+
+def _at_limit(evidence: Evidence, frames: list[Frame]) -> list[str]:
+    """Return sentences on frames at torch's recompile limit, those with most steps at it first."""
+    steps = step_count(evidence.steps)
+    told = [limit_sentence(frame, steps) for frame in frames[:_MOST_FRAMES]]
+    if len(frames) > len(told):
+        more = count(len(frames) - len(told), "more frame")
+        told.append(f"The same is true of {more}; the audit names them.")
+    return told
 
 
 def _beyond_replayed(evidence: Evidence, fallbacks: pl.DataFrame) -> str:
@@ -265,7 +241,7 @@ def _padding(evidence: Evidence, judged: Metrics, recommendation: Recommendation
             f"{percent(judged.waste)} of executed rows served no request."
         )
         told += _worst_gaps(evidence)
-    for phase, curve in evidence.costs.curves.items():
+    for phase, curve in evidence.costs.row_curves.items():
         told.append(
             f"An added row costs {figure(curve.slope / 1e6)} ms in {phase}, measured over buckets "
             f"{curve.sizes[0]:.0f} to {curve.sizes[-1]:.0f}."
@@ -309,64 +285,6 @@ def _worst_gaps(evidence: Evidence) -> list[str]:
         f"{row['bucket']}: {count(row['rows'], 'padded row')}."
         for row in worst.iter_rows(named=True)
     ]
-
-
-def _recompile_reasons(summary: Summary) -> list[tuple[str, int]]:
-    again = summary.events.filter((pl.col("event") == "compile") & pl.col("reason").is_not_null())
-    table = (
-        again.group_by("reason")
-        .agg(pl.col("weight").fill_null(1).sum())
-        .sort("weight", "reason", descending=[True, False])
-        .head(3)
-    )
-    return [(str(reason).splitlines()[0], count) for reason, count in table.iter_rows()]
-
-
-def _healthy(cases: list[Case], mean_step_ns: float | None, overall: Metrics) -> str:
-    if overall.exact_hit_rate is None:
-        return (
-            f"No case found: of {count(overall.eligible_steps, 'step')} that graphs should have "
-            f"served, {percent(overall.fallback_rate)} fell back to eager; which sizes replayed, "
-            "and so the padding, is not identifiable."
-        )
-    told = (
-        f"Healthy: of {count(overall.eligible_steps, 'step')} that graphs should have served, "
-        f"{percent(overall.exact_hit_rate)} replayed their exact size, "
-        f"{percent(overall.padded_share)} a larger one and {percent(overall.fallback_rate)} fell "
-        "back to eager"
-    )
-    padding = next(case for case in cases if case.case == "padding")
-    if overall.padded_share and padding.ms_per_step is not None and mean_step_ns:
-        return (
-            f"{told}; padding costs {figure(padding.ms_per_step)} ms of a step of "
-            f"{figure(mean_step_ns / 1e6)} ms."
-        )
-    return f"{told}."
-
-
-def _sentence(case: Case, overall: Metrics, judged: Metrics) -> str:
-    steps = overall.steps if case.case == "compile" else judged.eligible_steps
-    over = "of the window" if case.case == "compile" else "that graphs should have served"
-    price = (
-        f" It costs {figure(case.ms_per_step)} ms a step, over {count(steps, 'step')} {over}."
-        if case.ms_per_step
-        else ""
-    )
-    return f"Case {CASES.index(case.case) + 1}, {_NAMES[case.case]}: {_headline(case)}{price}"
-
-
-def _headline(case: Case) -> str:
-    at = {"compile": 1, "shapes": 1, "fallback": 0, "padding": 0}[case.case]
-    return case.evidence[min(at, len(case.evidence) - 1)] if case.evidence else ""
-
-
-def _nothing_to_judge(overall: Metrics) -> str:
-    if overall.steps:
-        return (
-            f"No verdict: of {count(overall.steps, 'step')} none says whether a graph should have "
-            "served it, because graphs are off or the source does not tell the bucket."
-        )
-    return "No verdict: the source holds no step."
 
 
 def _per_step(total_ns: float | None, steps: int) -> float | None:

@@ -17,6 +17,8 @@ from graphdiag.errors import GraphdiagError
 
 COMMANDS = {
     "report": "report",
+    "compare": "compare",
+    "buckets": "buckets",
     "check": "check",
     "import": "import_trace",
     "record": "record",

@@ -15,45 +15,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from graphdiag.bootstrap import RESAMPLES, block_draws, percentiles
+from graphdiag.curves import Curve, cost_of_context, fit_curve
 from graphdiag.metrics import ELIGIBLE, has_sizes, is_real, is_target
 from graphdiag.periods import STEADY
 from graphdiag.summary import Summary
 
 Floats = NDArray[np.float64]
 
-RESAMPLES = 200
-_SEED = 20_240_607
 MIN_BINS = 8
 """Fewest time bins an interval is drawn from; with fewer there is none."""
 
 _ROW_KEYS = ("phase", "outcome", "bucket")
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Replay time by bucket in one phase.
-
-    Attributes
-    ----------
-    sizes
-        Buckets that were replayed and timed, ascending; at least two.
-    times
-        Their mean step times in ns, monotone.
-    slope
-        ns an added row, by least squares weighted with steps; never negative.
-    """
-
-    sizes: Floats
-    times: Floats
-    slope: float
-
-    def at(self, rows: Floats) -> Floats:
-        """Return the step time (ns) of exact replay at each of ``rows`` rows."""
-        inside = np.interp(rows, self.sizes, self.times)
-        above = np.maximum(rows - self.sizes[-1], 0.0) * self.slope
-        below = np.maximum(self.sizes[0] - rows, 0.0) * self.slope
-        step: Floats = np.maximum(inside + above - below, 0.0)
-        return step
 
 
 @dataclass(frozen=True)
@@ -95,6 +68,9 @@ class CostModel:
     ----------
     curves
         Replay curve by phase name (``unknown`` where the source names none).
+    row_curves
+        The same without what the context of the steps costs, where that was recorded: padded rows
+        attend to none, so that prices are measured with these.
     prices, padding_ci95, fallback_ci95
         Totals in ns over steady steps, and their intervals.
     mean_step_ns
@@ -102,6 +78,7 @@ class CostModel:
     """
 
     curves: dict[str, Curve]
+    row_curves: dict[str, Curve]
     prices: Prices
     padding_ci95: tuple[float, float] | None
     fallback_ci95: tuple[float, float] | None
@@ -121,43 +98,30 @@ def measure_costs(summary: Summary) -> CostModel:
         (pl.col("requested") * pl.col("weight")).alias("requested_rows"),
         "dur_ns",
         "dur_ns_weight",
+        "kv_tokens",
     )
     phases = sorted(groups["phase"].unique())
     rows = _rows(groups, phases)
     timed = float(rows.timed.sum())
     unsized = whole.filter(~sized)
     if not timed:
-        return CostModel({}, _with_unpriced(price(rows, {}), unsized), None, None, None)
-    curves = _curves(rows, len(phases))
-    prices = _with_unpriced(price(rows, curves), unsized)
+        return CostModel({}, {}, _with_unpriced(price(rows, {}), unsized), None, None, None)
+    tokens = _context_costs(groups, phases)
+    bare = _rows(_without_context(groups, tokens), phases)
+    curves, row_curves = _curves(rows, len(phases)), _curves(bare, len(phases))
+    prices = _with_unpriced(price(bare, row_curves), unsized)
     # The timeline does not tell requested sizes apart, so that it cannot leave some rows out.
     padding_ci, fallback_ci = (
-        _intervals(summary, phases) if len(whole) == len(groups) else (None, None)
+        _intervals(summary, phases, tokens) if len(whole) == len(groups) else (None, None)
     )
     return CostModel(
         curves={phases[code]: curve for code, curve in curves.items()},
+        row_curves={phases[code]: curve for code, curve in row_curves.items()},
         prices=prices,
         padding_ci95=padding_ci if prices.padding is not None else None,
         fallback_ci95=fallback_ci if prices.fallback is not None else None,
         mean_step_ns=float(rows.time.sum()) / timed,
     )
-
-
-def fit_curve(sizes: Floats, times: Floats, weights: Floats) -> Curve | None:
-    """Fit a monotone replay curve; None with fewer than two sizes.
-
-    Isotonic least squares after Barlow et al. (1972), as scipy.optimize.isotonic_regression has it.
-    """
-    if len(sizes) < 2:
-        return None
-    from scipy.optimize import isotonic_regression  # only traces with times pay for the import
-
-    order = np.argsort(sizes)
-    sizes, times, weights = sizes[order], times[order], weights[order]
-    monotone = np.asarray(isotonic_regression(times, weights=weights).x, dtype=np.float64)
-    centred = sizes - np.average(sizes, weights=weights)
-    slope = float((weights * centred * times).sum() / (weights * centred**2).sum())
-    return Curve(sizes, monotone, max(slope, 0.0))
 
 
 def price(rows: Rows, curves: dict[int, Curve]) -> Prices:
@@ -235,7 +199,7 @@ def _curves(rows: Rows, phases: int) -> dict[int, Curve]:
 
 
 def _intervals(
-    summary: Summary, phases: list[str]
+    summary: Summary, phases: list[str], tokens: dict[str, float]
 ) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
     """Resample blocks of neighbouring time bins and price each resample with its own curves."""
     steady = is_real() & is_target() & (pl.col("period") == STEADY)
@@ -243,8 +207,9 @@ def _intervals(
         summary.timeline.filter(steady & pl.col("outcome").is_in(ELIGIBLE))
         .with_columns(pl.col("phase").fill_null("unknown"))
         .group_by("bin", *_ROW_KEYS)
-        .agg(pl.col("weight", "requested_rows", "dur_ns", "dur_ns_weight").sum())
+        .agg(pl.col("weight", "requested_rows", "dur_ns", "dur_ns_weight", "kv_tokens").sum())
     )
+    table = _without_context(table, tokens)
     bins = table["bin"].unique().sort()
     if len(bins) < MIN_BINS:
         return None, None
@@ -267,14 +232,8 @@ def _intervals(
 
 
 def _resample(sums: NDArray[np.float64], template: Rows, phases: int) -> list[Prices]:
-    random = np.random.default_rng(_SEED)
-    bins = sums.shape[1]
-    block = max(1, round(bins ** (1 / 3)))
     found = []
-    for _ in range(RESAMPLES):
-        starts = random.integers(0, bins, size=-(-bins // block))
-        drawn = ((starts[:, None] + np.arange(block)) % bins).ravel()[:bins]
-        times_drawn = np.bincount(drawn, minlength=bins).astype(np.float64)
+    for times_drawn in block_draws(sums.shape[1]):
         weight, requested, time, timed = times_drawn @ sums
         rows = Rows(
             template.phase, template.outcome, template.bucket, weight, requested, time, timed
@@ -283,9 +242,33 @@ def _resample(sums: NDArray[np.float64], template: Rows, phases: int) -> list[Pr
     return found
 
 
+def _context_costs(groups: pl.DataFrame, phases: list[str]) -> dict[str, float]:
+    """Return what a token of context costs in each phase where it is recorded, ns."""
+    costs = {}
+    for phase in phases:
+        replays = groups.filter(
+            (pl.col("phase") == phase)
+            & pl.col("bucket").is_not_null()
+            & (pl.col("dur_ns_weight") > 0)
+        )
+        columns = replays.select("dur_ns", "dur_ns_weight", "kv_tokens").cast(pl.Float64)
+        if len(replays):
+            costs[phase] = cost_of_context(
+                replays["bucket"].cast(pl.Int64).to_numpy(), *(one.to_numpy() for one in columns)
+            )
+    return {phase: cost for phase, cost in costs.items() if cost}
+
+
+def _without_context(table: pl.DataFrame, tokens: dict[str, float]) -> pl.DataFrame:
+    """Return ``table`` with what its context costs taken out of its times."""
+    if not tokens:
+        return table
+    cost = pl.col("phase").replace_strict(tokens, default=0.0, return_dtype=pl.Float64)
+    return table.with_columns(pl.col("dur_ns") - cost * pl.col("kv_tokens").fill_null(0))
+
+
 def _percentiles(values: list[float | None]) -> tuple[float, float] | None:
     known = [value for value in values if value is not None]
     if len(known) < RESAMPLES * 0.9:
         return None
-    low, high = np.percentile(known, (2.5, 97.5))
-    return float(low), float(high)
+    return percentiles(np.array(known))

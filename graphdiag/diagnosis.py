@@ -11,7 +11,10 @@ import polars as pl
 from graphdiag.audit import audit
 from graphdiag.buckets.histogram import histogram
 from graphdiag.buckets.recommend import recommend
-from graphdiag.cases import all_cases, verdict
+from graphdiag.buckets.setting import of_summary
+from graphdiag.cases import all_cases
+from graphdiag.charges import step_ledger
+from graphdiag.compilation import Replays
 from graphdiag.costs import measure_costs
 from graphdiag.evidence import Evidence, step_count
 from graphdiag.findings import (
@@ -33,12 +36,12 @@ from graphdiag.metrics import (
     is_target,
     measure,
 )
-from graphdiag.runconfig import last_config, run_configs
+from graphdiag.runconfig import SENTENCES, last_config, run_configs
 from graphdiag.stepcosts import step_costs
 from graphdiag.summary import Summary, summarize
 from graphdiag.trace import Trace
+from graphdiag.verdict import verdict
 from graphdiag.wording import count
-from graphdiag.work import work_in_window
 from graphdiag_collectors.schema import DROPPED, GPU_WINDOW, HOOK_OFF
 
 
@@ -60,14 +63,12 @@ def report_of(summary: Summary, source: str) -> Report:
         None
         if _lookup_fails(findings)
         else recommend(
-            traffic,
-            config,
-            trapped_up_to=_trapped_up_to(findings),
-            leave_large_eager=costs.prices.fallback is not None and costs.prices.fallback < 0,
+            of_summary(summary, source, trapped_up_to=_trapped_up_to(findings), resample=False)
         )
     )
     judged = periods["steady"] if periods["steady"].eligible_steps else overall
     cases = all_cases(evidence, overall, judged, findings, advice)
+    damage = _damage(summary, config)
     return Report(
         format=1,
         source=source,
@@ -75,7 +76,7 @@ def report_of(summary: Summary, source: str) -> Report:
         steps=overall.steps,
         sampled=bool(config.get("sampled", False)),
         window=_window(summary),
-        verdict=verdict(cases, costs.mean_step_ns, overall, judged),
+        verdict=verdict(evidence, cases, overall, judged),
         metrics=overall,
         phases=by_phase(summary),
         runners=by_runner(summary),
@@ -83,12 +84,14 @@ def report_of(summary: Summary, source: str) -> Report:
         cases=cases,
         audit=findings,
         sizes=_sizes(summary),
-        artifacts=_artifacts(summary),
+        artifacts=_artifacts(evidence),
         recommendation=advice,
+        ledger=step_ledger(summary, evidence.work),
         gpu=_gpu(summary.events),
         step_costs=step_costs(summary),
         not_identifiable=_not_identifiable(evidence, overall, advice),
-        notes=_notes(summary, config),
+        notes=[*damage, *_notes(evidence)],
+        damage=damage,
     )
 
 
@@ -102,7 +105,7 @@ def _trapped_up_to(findings: list[AuditFinding]) -> int | None:
 
 
 def _engine(config: dict[str, Any]) -> dict[str, Any]:
-    apart = ("engine", "engine_version", "notes")
+    apart = ("engine", "engine_version", *SENTENCES)
     rest = {key: value for key, value in config.items() if key not in apart}
     return {"name": config.get("engine"), "version": config.get("engine_version"), **rest}
 
@@ -137,8 +140,9 @@ def _sizes(summary: Summary) -> list[SizeRow]:
     ]
 
 
-def _artifacts(summary: Summary) -> list[ArtifactRow]:
+def _artifacts(evidence: Evidence) -> list[ArtifactRow]:
     """Every artifact that was made or that served, by how often it served."""
+    summary, replays = evidence.summary, evidence.replays.artifacts
     served = (
         summary.groups.filter(is_real() & pl.col("artifact").is_not_null())
         .filter(is_replayed() | (pl.col("mode") == "compiled"))
@@ -159,7 +163,9 @@ def _artifacts(summary: Summary) -> list[ArtifactRow]:
         )
         .with_columns(pl.coalesce("captured_as", "kind").alias("kind"))
     )
-    table = made.join(served, on="artifact", how="full", coalesce=True).sort(
+    outside = pl.DataFrame({"artifact": list(replays)}, schema={"artifact": pl.String})
+    table = made.join(served, on="artifact", how="full", coalesce=True)
+    table = table.join(outside, on="artifact", how="full", coalesce=True).sort(
         ["served", "size", "artifact"], descending=[True, False, False], nulls_last=True
     )
     return [
@@ -172,6 +178,7 @@ def _artifacts(summary: Summary) -> list[ArtifactRow]:
             capture_ms=None if row["capture_ns"] is None else row["capture_ns"] / 1e6,
             compile_ms=None if row["compile_ns"] is None else row["compile_ns"] / 1e6,
             pool_bytes=row["pool_bytes"],
+            replays=replays.get(row["artifact"]),
         )
         for row in table.iter_rows(named=True)
     ]
@@ -204,6 +211,11 @@ def _not_identifiable(
 ) -> list[str]:
     told = []
     costs, steps = evidence.costs, evidence.steps
+    if steps.is_empty() and "importer" not in evidence.config:
+        told.append(
+            "What it costs a step, and whether graphs serve the steps: the trace holds no step; "
+            "record those of the loop (docs/recorder.md)."
+        )
     replays = steps.filter(is_replayed() & pl.col("outcome").is_null())
     if not replays.is_empty():
         told.append(
@@ -225,7 +237,7 @@ def _not_identifiable(
             f"The price of {prices.unpriced_fallback:,} fallback steps: no replay curve in their "
             "phase to hold them against; record a run in which graphs replay."
         )
-    if evidence.config.get("sampled") and work_in_window(evidence.summary).in_start_up:
+    if evidence.config.get("sampled") and evidence.work.in_start_up:
         told.append(
             "What compilation in the measurement costs a step: the source shows only some steps."
         )
@@ -234,22 +246,47 @@ def _not_identifiable(
     return told
 
 
-def _notes(summary: Summary, config: dict[str, Any]) -> list[str]:
-    notes = [*summary.notes, *map(str, config.get("notes", []))]
+def _damage(summary: Summary, config: dict[str, Any]) -> list[str]:
+    """Return what was not read whole, or lost."""
+    told = [*summary.notes, *config.get("damage", [])]
+    dropped = summary.events.filter((pl.col("event") == "mark") & (pl.col("kind") == DROPPED))
+    rows = int(dropped["weight"].fill_null(1).sum())
+    if rows:
+        told.append(f"{rows:,} rows were dropped while recording and are missing here.")
+    return told
+
+
+def _notes(evidence: Evidence) -> list[str]:
+    summary = evidence.summary
+    notes = list(evidence.config.get("notes", []))
+    impossible = int(summary.groups["impossible"].sum())
+    if impossible:
+        notes.append(
+            f"{count(impossible, 'step')} had sizes that no step has (below 1, or a bucket "
+            "smaller than what was requested): their times count, their sizes and outcomes do not."
+        )
     configs = list(run_configs(summary.events).values())
     runs = max(len(configs), summary.groups.filter(is_real())["run"].n_unique())
     if runs > 1:
-        told = [{k: v for k, v in each.items() if k != "notes"} for each in configs]
+        told = [{k: v for k, v in each.items() if k not in SENTENCES} for each in configs]
         differ = any(each != told[0] for each in told)
         same = "their configurations differ, and " if differ else ""
         notes.append(
             f"{runs} engine starts are in here: {same}the last one's configuration is shown and "
             "audited; report on one alone to judge it."
         )
-    marks = summary.events.filter(pl.col("event") == "mark")
-    dropped = int(marks.filter(pl.col("kind") == DROPPED)["weight"].sum())
-    if dropped:
-        notes.append(f"{dropped:,} rows were dropped while recording and are missing here.")
-    off = marks.filter(pl.col("kind") == HOOK_OFF)
+    off = summary.events.filter((pl.col("event") == "mark") & (pl.col("kind") == HOOK_OFF))
     notes += [f"A hook switched itself off: {text or 'no details'}" for text in off["config"]]
+    if evidence.replays.outside:
+        notes.append(_outside(evidence.replays))
     return notes
+
+
+def _outside(replays: Replays) -> str:
+    most = sorted(replays.artifacts.items(), key=lambda item: -item[1])[:3]
+    named = ", ".join(f"{artifact} {times:,}" for artifact, times in most)
+    names = f" Most replayed meanwhile, in steps or not: {named}." if most else ""
+    return (
+        f"{count(replays.outside, 'graph replay')} happened outside of the recorded steps: no rate "
+        f"and no price counts them.{names}"
+    )

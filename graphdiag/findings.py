@@ -100,7 +100,11 @@ class SizeRow(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ArtifactRow(msgspec.Struct, kw_only=True, frozen=True):
-    """One artifact: what it is, what it cost to make once, and how many steps it served."""
+    """One artifact: what it is, what it cost to make once, and how many steps it served.
+
+    ``replays`` are those that were counted, in steps or not, in the seconds in which some replay
+    belonged to no step; null where there was no such second.
+    """
 
     artifact: str
     kind: str | None
@@ -110,6 +114,7 @@ class ArtifactRow(msgspec.Struct, kw_only=True, frozen=True):
     capture_ms: float | None = None
     compile_ms: float | None = None
     pool_bytes: int | None = None
+    replays: int | None = None
 
 
 class Recommendation(msgspec.Struct, kw_only=True, frozen=True):
@@ -129,10 +134,11 @@ class Recommendation(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class StepCosts(msgspec.Struct, kw_only=True, frozen=True):
-    """What a step of one phase costs host and GPU: means over the ``steps`` that were profiled.
+    """What a step of one phase costs host and GPU: means over the ``steps`` that were measured.
 
     ``host_ms`` leaves out ``blocked_ms``, the time in blocking copies and syncs;
     ``graph_launch_ms`` is part of it. ``gpu_gap_ms`` is idle time within the step's GPU span.
+    ``gpu_span_ms`` is over the steps that were sampled by event pairs, idle time included.
     """
 
     steps: int
@@ -141,9 +147,36 @@ class StepCosts(msgspec.Struct, kw_only=True, frozen=True):
     graph_launch_ms: float | None
     gpu_busy_ms: float | None
     gpu_gap_ms: float | None
+    gpu_span_ms: float | None = None
     launches: float | None
     graph_launches: float | None
     kernels: float | None
+
+
+class Charge(msgspec.Struct, kw_only=True, frozen=True):
+    """An amount in ms a step, with its interval where one can be drawn."""
+
+    ms_per_step: float
+    ci95: tuple[float, float] | None
+
+
+class StepLedger(msgspec.Struct, kw_only=True, frozen=True):
+    """Where the mean time of the ``steps`` that carry one goes; the amounts add up to ``mean_ms``.
+
+    ``achievable`` is exact replay of every batch (eager execution, in a phase without graphs). The
+    four cases are exclusive. ``compile`` and ``shapes`` hold work between steps too; ``residual``
+    is what the replay curve does not explain. The intervals hold all amounts at once, 95 times in
+    100.
+    """
+
+    steps: int
+    mean_ms: float
+    achievable: Charge
+    compile: Charge
+    shapes: Charge
+    fallback: Charge
+    padding: Charge
+    residual: Charge
 
 
 class Gpu(msgspec.Struct, kw_only=True, frozen=True):
@@ -160,7 +193,11 @@ class Gpu(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Report(msgspec.Struct, kw_only=True, frozen=True):
-    """All of ``graphdiag report``, in the order the JSON prints it."""
+    """All of ``graphdiag report``, in the order the JSON prints it.
+
+    ``damage`` are those of the ``notes`` that the verdict hangs on: what was not read whole, or was
+    lost.
+    """
 
     format: int
     source: str
@@ -178,7 +215,9 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     sizes: list[SizeRow]
     artifacts: list[ArtifactRow]
     recommendation: Recommendation | None
+    ledger: StepLedger | None
     gpu: Gpu | None
     step_costs: dict[str, StepCosts]
     not_identifiable: list[str]
     notes: list[str]
+    damage: list[str] = []

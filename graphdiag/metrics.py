@@ -33,8 +33,8 @@ def is_replayed() -> pl.Expr:
 
 
 def has_sizes() -> pl.Expr:
-    """Expression: a replay whose two sizes are known and make sense together."""
-    return ((pl.col("requested") > 0) & (pl.col("bucket") >= pl.col("requested"))).fill_null(False)
+    """Expression: a replay whose two sizes are known; the summary leaves out impossible ones."""
+    return pl.col("requested").is_not_null() & pl.col("bucket").is_not_null()
 
 
 def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> Metrics:
@@ -84,7 +84,7 @@ def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> 
         capture_count=_sum(captures, pl.col("weight").fill_null(1)),
         capture_seconds=slowest_rank_seconds(captures),
         graph_bytes=graph_bytes(summary.events),
-        unique_artifacts=max(artifacts.drop_nulls().n_unique(), _most_made(work)),
+        unique_artifacts=max(artifacts.drop_nulls().n_unique(), most_made(work)),
         dropped_rows=_sum(
             summary.events.filter((pl.col("event") == "mark") & (pl.col("kind") == DROPPED)),
             pl.col("weight").fill_null(1),
@@ -96,7 +96,7 @@ def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> 
     )
 
 
-def _most_made(work: pl.DataFrame) -> int:
+def most_made(work: pl.DataFrame) -> int:
     """Return the captures and compilations of the run and process with most, named or not."""
     made = (
         work.filter(pl.col("event").is_in(["compile", "capture"]))

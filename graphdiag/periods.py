@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from graphdiag.limits import Limit, find_limits
 from graphdiag.sums import Total, sum_by
 from graphdiag.trace import Trace
 
@@ -39,7 +40,7 @@ _PROCESS = ("rank", "pid")
 
 @dataclass(frozen=True)
 class Periods:
-    """Where each run's start-up ends, and when each artifact first ran after it.
+    """What is known of a trace before its steps are summed: where its periods lie.
 
     Attributes
     ----------
@@ -47,10 +48,13 @@ class Periods:
         Wall-clock ns by run id; runs without start-up work are left out.
     first_executions
         Start times (ns) of the first replay of each artifact after the cold end.
+    limits
+        Frames at their recompile limit, and when.
     """
 
     cold_end: dict[str | None, int]
     first_executions: tuple[int, ...]
+    limits: tuple[Limit, ...] = ()
 
     def is_cold(self) -> pl.Expr:
         """Expression: a step that began before its run's start-up was over."""
@@ -72,7 +76,7 @@ class Periods:
         for run, end in other.cold_end.items():
             ends[run] = max(end, ends.get(run, end))
         first = sorted({*self.first_executions, *other.first_executions})
-        return Periods(ends, tuple(first))
+        return Periods(ends, tuple(first), tuple(dict.fromkeys(self.limits + other.limits)))
 
     def code(self) -> pl.Expr:
         """Expression: the index into :data:`PERIODS` of a step row, as UInt8."""
@@ -103,7 +107,8 @@ def find_periods(trace: Trace, events: pl.DataFrame) -> Periods:
         end = startup_end(work, _early_steps(trace, run, work))
         if end is not None:
             cold_end[run] = end
-    return Periods(cold_end, _first_executions(trace, Periods(cold_end, ())))
+    first = _first_executions(trace, Periods(cold_end, ()))
+    return Periods(cold_end, first, find_limits(events))
 
 
 def startup_end(work: list[Work], steps: np.ndarray) -> int | None:

@@ -84,6 +84,16 @@ def environment(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def bound_sockets(pid: int) -> list[Path]:
+    """Return where Unix sockets are bound that ``pid`` can see: its own and others'."""
+    try:
+        lines = (_PROC / str(pid) / "net" / "unix").read_bytes().splitlines()
+    except OSError:
+        return []
+    fields = (os.fsdecode(line).split(maxsplit=7) for line in lines)
+    return [Path(each[7]) for each in fields if len(each) == 8 and each[7].startswith("/")]
+
+
 def python_version(pid: int) -> tuple[int, int] | None:
     """Return the Python that ``pid`` runs, by its program and libraries; None where it is none."""
     candidates = [*_program(pid), *(name for name in _libraries(pid) if "libpython" in name)]

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+import graphdiag_collectors
 from graphdiag.errors import GraphdiagError
 from graphdiag_collectors.recorder import RUN_VARIABLE, TRACE_VARIABLE
 
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_BOOT = Path(graphdiag_collectors.__file__).parent / "boot"
+"""Folder of the sitecustomize that waits for engines which load no plugins."""
 
 
 def record_command(command: Sequence[str], trace: Path) -> int:
@@ -36,6 +39,7 @@ def record_command(command: Sequence[str], trace: Path) -> int:
         **os.environ,
         TRACE_VARIABLE: str(trace.absolute()),
         RUN_VARIABLE: uuid.uuid4().hex[:16],
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_BOOT), os.environ.get("PYTHONPATH")])),
     }
     try:
         child = subprocess.Popen(list(command), env=environment)

@@ -7,36 +7,35 @@ from typing import Any
 import msgspec
 import polars as pl
 
+SENTENCES = ("notes", "damage")
+"""Keys that hold lists of sentences for the reader."""
+
 
 def run_configs(events: pl.DataFrame) -> dict[str | None, dict[str, Any]]:
     """Return the configuration of each run id, later run events winning key by key.
 
-    ``events`` are the non-step rows of a trace in order of time. ``notes`` lists are joined, since
-    each event may add one. A config that is no JSON object is kept as ``{"notes": [...]}``.
+    ``events`` are the non-step rows of a trace in order of time. The lists of sentences
+    (:data:`SENTENCES`) are joined, since each event may add one. A config that is no JSON object is
+    kept as ``{"notes": [...]}``.
     """
     configs: dict[str | None, dict[str, Any]] = {}
     for run, text in events.filter(pl.col("event") == "run").select("run", "config").iter_rows():
         merged = configs.setdefault(run, {})
         found = _decode(text)
-        notes = [*merged.get("notes", [])]
-        notes += [note for note in _notes(found) if note not in notes]
-        merged.update(
-            {key: value for key, value in found.items() if value is not None and key != "notes"}
-        )
-        if notes:
-            merged["notes"] = notes
+        told = {key: _joined(merged.get(key, []), _sentences(found, key)) for key in SENTENCES}
+        merged.update({key: value for key, value in found.items() if value is not None})
+        _put(merged, told)
     return configs
 
 
 def last_config(events: pl.DataFrame) -> dict[str, Any]:
-    """Return the configuration of the latest run, with the notes of all runs; empty if none."""
+    """Return the configuration of the latest run, with the sentences of all; empty if none."""
     configs = list(run_configs(events).values())
     if not configs:
         return {}
-    notes: list[str] = []
-    for config in configs:
-        notes += [note for note in config.get("notes", []) if note not in notes]
-    return {**configs[-1], **({"notes": notes} if notes else {})}
+    last = dict(configs[-1])
+    _put(last, {key: _joined(*(config.get(key, []) for config in configs)) for key in SENTENCES})
+    return last
 
 
 def capture_sizes(config: dict[str, Any]) -> list[int]:
@@ -67,8 +66,22 @@ def _decode(text: str | None) -> dict[str, Any]:
     return {"notes": ["A run event's configuration is no JSON object and was left out."]}
 
 
-def _notes(config: dict[str, Any]) -> list[str]:
-    notes = config.get("notes")
-    if isinstance(notes, str):
-        return [notes]
-    return [str(note) for note in notes] if isinstance(notes, list) else []
+def _sentences(config: dict[str, Any], key: str) -> list[str]:
+    told = config.get(key)
+    if isinstance(told, str):
+        return [told]
+    return [str(sentence) for sentence in told] if isinstance(told, list) else []
+
+
+def _joined(*lists: list[str]) -> list[str]:
+    """Return the sentences of all lists in order, each once."""
+    return list(dict.fromkeys(sentence for sentences in lists for sentence in sentences))
+
+
+def _put(config: dict[str, Any], told: dict[str, list[str]]) -> None:
+    """Set the lists of sentences of a configuration; it has no empty ones."""
+    for key, sentences in told.items():
+        if sentences:
+            config[key] = sentences
+        else:
+            config.pop(key, None)

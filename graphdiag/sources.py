@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -28,10 +28,11 @@ _IN_MEMORY_ROWS = 100_000
 
 
 @contextmanager
-def open_source(paths: Sequence[str]) -> Iterator[Trace]:
+def open_source(paths: Sequence[str], copies: Mapping[str, Place] | None = None) -> Iterator[Trace]:
     """Yield a trace for ``paths``: a trace in any of its forms, or files an importer reads.
 
     Several files are parts of one trace, or one log that was rotated; ``-`` is standard input.
+    ``copies`` are those of paths that can be read only once, where they were made already.
     Imported rows live only inside the ``with``.
 
     Raises
@@ -39,7 +40,7 @@ def open_source(paths: Sequence[str]) -> Iterator[Trace]:
     SourceError
         When a file is missing, damaged, of no known format or given twice, or the formats differ.
     """
-    with _places(paths) as places:
+    with _places(paths, copies) as places:
         yield from _opened(places, ", ".join(map(printable, paths)))
 
 
@@ -69,9 +70,11 @@ def import_source(paths: Sequence[str], out: str) -> int:
 
 
 @contextmanager
-def _places(paths: Sequence[str]) -> Iterator[list[Place]]:
+def _places(
+    paths: Sequence[str], copies: Mapping[str, Place] | None = None
+) -> Iterator[list[Place]]:
     """Yield the files and folders that ``paths`` name, what cannot be read twice spooled."""
-    with spooled(paths) as streams:
+    with spooled(paths) if copies is None else nullcontext(copies) as streams:
         places = [
             place
             for path in paths

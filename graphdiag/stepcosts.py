@@ -14,7 +14,7 @@ def step_costs(summary: Summary) -> dict[str, StepCosts]:
     steps = summary.groups.filter(is_real() & is_target())
     found = {}
     for (phase,), rows in steps.group_by(pl.col("phase").fill_null("unknown")):
-        if int(rows["host_ns_weight"].sum()) or int(rows["gpu_ns_weight"].sum()):
+        if any(int(rows[f"{name}_weight"].sum()) for name in ("host_ns", "gpu_ns", "gpu_span_ns")):
             found[str(phase)] = _means(rows)
     return dict(sorted(found.items()))
 
@@ -23,20 +23,22 @@ def _means(rows: pl.DataFrame) -> StepCosts:
     """Return the means of one phase.
 
     A step that carries a GPU time was profiled whole, so that its launches and waits are known; one
-    that carries only a host time says nothing of the rest.
+    that carries only a host time, or a span sampled by events, says nothing of the rest.
     """
     hosted, profiled = int(rows["host_ns_weight"].sum()), int(rows["gpu_ns_weight"].sum())
+    sampled = int(rows["gpu_span_ns_weight"].sum())
 
     def mean(name: str, steps: int, unit: float = 1.0) -> float | None:
         return int(rows[name].sum()) / unit / steps if steps else None
 
     return StepCosts(
-        steps=max(hosted, profiled),
+        steps=max(hosted, profiled, sampled),
         host_ms=mean("host_ns", hosted, 1e6),
         blocked_ms=mean("blocked_ns", profiled, 1e6),
         graph_launch_ms=mean("graph_launch_ns", profiled, 1e6),
         gpu_busy_ms=mean("gpu_ns", profiled, 1e6),
         gpu_gap_ms=mean("gap_ns", profiled, 1e6),
+        gpu_span_ms=mean("gpu_span_ns", sampled, 1e6),
         launches=mean("launches", profiled),
         graph_launches=mean("replays", profiled),
         kernels=mean("kernels", profiled),

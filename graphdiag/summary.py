@@ -14,7 +14,7 @@ import polars as pl
 
 from graphdiag.limits import LIMIT_KEYS, steps_at
 from graphdiag.periods import Periods, find_periods
-from graphdiag.sums import Total, is_null, sum_by, sum_of, weight_of
+from graphdiag.sums import Total, sum_by, sum_of, weight_of
 from graphdiag.trace import Trace
 
 GROUP_KEYS = (
@@ -64,6 +64,7 @@ _SUMMED = (
     "host_ns",
     "gpu_ns",
     "gap_ns",
+    "gpu_span_ns",
     "blocked_ns",
     "graph_launch_ns",
     "compile_ns",
@@ -75,7 +76,7 @@ _SUMMED = (
     "kv_tokens",
     "preempted",
 )
-_TIMED = ("dur_ns", "host_ns", "gpu_ns")
+_TIMED = ("dur_ns", "host_ns", "gpu_ns", "gpu_span_ns")
 """Measures that may be missing on some rows, whose own weight is kept for a true mean."""
 
 _READ = tuple(
@@ -83,7 +84,10 @@ _READ = tuple(
         ["event", "t_ns", "weight", "queued", *GROUP_KEYS[:-1], *_SUMMED]  # period is computed
     )
 )
-_SLICED = ("weight", "dur_ns", "dur_ns_weight", "dur_sq", "tokens_out")
+_SLICED = (
+    *("weight", "dur_ns", "dur_ns_weight", "dur_sq"),
+    *("compile_ns", "tokens_out", "kv_tokens", "preempted"),
+)
 _SIZED = ("requested", "bucket", "mode", "outcome", "reason", "artifact")
 """What a step with impossible sizes says nothing of."""
 
@@ -109,11 +113,12 @@ class Summary:
     timeline
         A row per :data:`TIME_KEYS`; ``bin`` is ``t_ns >> shift``. Sums of ``weight``,
         ``requested_rows`` (requested × weight), ``dur_ns``, ``dur_ns_weight``, ``tokens_out``,
+        ``kv_tokens``,
         ``queued`` (requests waiting × weight), ``queued_weight``.
     slices
         A row per :data:`SLICE_KEYS`: the sizes as they changed over time, in at most 32 slices of
-        ``t_ns >> (shift + 4)``. Sums of ``weight``, ``dur_ns``, ``dur_ns_weight``, ``dur_sq`` and
-        ``tokens_out``.
+        ``t_ns >> (shift + 4)``. Sums of ``weight``, ``dur_ns``, ``dur_ns_weight``, ``dur_sq``,
+        ``compile_ns``, ``tokens_out``, ``kv_tokens`` and ``preempted``.
     durations
         A row per :data:`DURATION_KEYS` with ``weight``; ``duration_bin`` is
         floor(16 · log2(ns a step)).
@@ -192,7 +197,7 @@ def summarize(
     events = trace.events()
     if periods is None:
         periods = find_periods(trace, events)
-    shift = bin_shift(_length(span or _step_span(trace)))
+    shift = bin_shift(_length(_hull(span, _step_span(trace))))
     totals = _totals()
 
     def tables(batch: pl.DataFrame) -> tuple[pl.DataFrame, ...]:
@@ -304,7 +309,7 @@ def _group(steps: pl.DataFrame, shift: int) -> pl.DataFrame:
     sums |= {
         "dur_sq": squares.sum(),
         "compile_steps": _count(steps, "compile_ns"),
-        "impossible": (_WEIGHT * pl.col("impossible")).sum(),
+        "impossible": _count(steps, "impossible"),
         "t_min": pl.col("t_ns").min(),
         "t_max": _END.max(),
     }
@@ -313,7 +318,7 @@ def _group(steps: pl.DataFrame, shift: int) -> pl.DataFrame:
 
 def _count(steps: pl.DataFrame, name: str) -> pl.Expr:
     """Expression: the weight of the steps whose measure is above 0."""
-    if is_null(steps[name]):
+    if not steps[name].max():  # null throughout, or 0: the usual case, and free
         return pl.lit(0, pl.Int64)
     return (_WEIGHT * (pl.col(name) > 0).fill_null(False)).sum()
 
@@ -339,6 +344,7 @@ def _timeline(steps: pl.DataFrame, shift: int) -> pl.DataFrame:
         "dur_ns": sum_of(timed, "dur_ns"),
         "dur_ns_weight": weight_of(timed, "dur_ns"),
         "tokens_out": sum_of(timed, "tokens_out"),
+        "kv_tokens": sum_of(timed, "kv_tokens"),
         "queued": (pl.col("queued") * _WEIGHT).sum(),
         "queued_weight": weight_of(timed, "queued"),
     }

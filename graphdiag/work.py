@@ -29,6 +29,8 @@ class Work:
         Captures and compilations after start-up.
     steps_touched
         Steps after start-up that captured or compiled.
+    later
+        Events of the captures and compilations after start-up.
     """
 
     window_ns: int
@@ -36,6 +38,7 @@ class Work:
     in_steady: float | None
     steady_count: int
     steps_touched: int
+    later: pl.DataFrame
 
 
 def work_in_window(summary: Summary) -> Work:
@@ -60,15 +63,19 @@ def work_in_window(summary: Summary) -> Work:
     cold = summary.periods.is_start_up()
     again = (pl.col("event") == "compile") & pl.col("reason").is_not_null()
     start_up, later = inside.filter(cold & ~again), inside.filter(~cold | again)
-    in_steps = steps.filter((pl.col("outcome") == "capture") | (pl.col("compile_ns") > 0))
+    in_steps = steps.filter((pl.col("outcome") == "capture") | (pl.col("compile_steps") > 0))
     step_cold = in_steps.filter(pl.col("period") == COLD)
     step_later = in_steps.filter(pl.col("period") != COLD)
+    captured = pl.col("outcome").eq_missing(pl.lit("capture"))
+    steps_in_group = pl.when(captured).then("weight").otherwise("compile_steps")
+    touched = int(step_later.select(steps_in_group.sum()).item() or 0)
     return Work(
         window_ns=int((windows["last"] - windows["first"]).sum()),
         in_start_up=_time(start_up, step_cold),
         in_steady=_time(later, step_later),
-        steady_count=max(int(later["weight"].fill_null(1).sum()), int(step_later["weight"].sum())),
-        steps_touched=int(step_later["weight"].sum()),
+        steady_count=max(int(later["weight"].fill_null(1).sum()), touched),
+        steps_touched=touched,
+        later=later,
     )
 
 

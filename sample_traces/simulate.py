@@ -59,8 +59,9 @@ class StepTimes:
 class Engine:
     """The engine: admits, prefills, decodes a token a step, and records every step.
 
-    ``jitter`` is the standard deviation of a step's time, as a share of it; ``lazy_ms`` is the time
-    to compile and to capture a bucket on its first use, when nothing was warmed up.
+    Its graphs are off where it has no ``buckets``. ``jitter`` is the standard deviation of a step's
+    time, as a share of it; ``lazy_ms`` is the time to compile and to capture a bucket on its first
+    use, when nothing was warmed up.
     """
 
     recorder: Recorder
@@ -128,8 +129,8 @@ class Engine:
             requested=size,
             bucket=bucket,
             mode="eager" if bucket is None else "full",
-            outcome="fallback" if bucket is None else None,
-            reason="over_max" if bucket is None else None,
+            outcome=None if bucket else "fallback" if self.buckets else "eager",
+            reason="over_max" if bucket is None and self.buckets else None,
             artifact=None if bucket is None else f"decode/{bucket}",
             replays=0 if bucket is None else 1,
             num_reqs=size,

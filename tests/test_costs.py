@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphdiag.costs import fit_curve, measure_costs
+from graphdiag.costs import measure_costs
+from graphdiag.curves import fit_curve
 from graphdiag.summary import summarize
 from tests.build import MS, step, trace
 

@@ -203,6 +203,10 @@ def test_sizes_that_make_no_sense_give_no_rates_beyond_the_possible():
     found = report([run(), *healthy(20), *rows])
     assert found.metrics.padding_ratio == 0
     assert found.metrics.waste == 0
+    assert found.steps == 60
+    assert found.metrics.eligible_steps == found.metrics.timed_steps == 20
+    assert found.metrics.exact_hit_rate == 1
+    assert any(note.startswith("40 steps had sizes that no step has") for note in found.notes)
 
 
 def test_eager_that_is_faster_is_left_eager():
@@ -235,7 +239,9 @@ def test_only_captures_says_that_no_step_is_there():
     assert found.steps == 0
     assert found.window is None
     assert found.verdict.case is None
-    assert found.verdict.sentence == "No verdict: the source holds no step."
+    assert found.verdict.sentence == (
+        "No verdict: the source holds no step, only 1 graph capture (0.09 s)."
+    )
     assert found.metrics.exact_hit_rate is None
     assert found.metrics.capture_count == 1
 
@@ -297,7 +303,8 @@ def test_dropped_rows_hooks_and_simulation_are_shown():
     found = report(rows)
     assert found.metrics.dropped_rows == 1234
     notes = "\n".join(found.notes)
-    assert "1,234 rows were dropped" in notes
+    assert found.damage == ["1,234 rows were dropped while recording and are missing here."]
+    assert found.damage[0] in found.notes
     assert found.engine["simulated"].startswith("arrivals at nine times")
     assert "the clock has no year" in notes
     assert "dispatch" in notes

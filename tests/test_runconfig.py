@@ -56,6 +56,11 @@ def test_notes_are_joined_once_each():
     assert found["notes"] == ["a", "b", "c"]
 
 
+def test_damage_is_joined_as_notes_are():
+    found = last_config(events({"damage": ["a"], "notes": ["n"]}, {"damage": "b"}, {"damage": 7}))
+    assert found == {"damage": ["a", "b"], "notes": ["n"]}
+
+
 @pytest.mark.parametrize("notes", ["only one", ["only one"]])
 def test_a_note_that_is_no_list(notes):
     assert last_config(events({"notes": notes}, {"notes": ["more"]}))["notes"] == [

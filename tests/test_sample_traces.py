@@ -12,6 +12,7 @@ VERDICTS = {
     "doubling_ladder": "padding",
     "fallback_trap": "fallback",
     "practice": "padding",
+    "practice_eager": None,
     "cold_start": "compile",
 }
 

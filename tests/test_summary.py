@@ -206,6 +206,30 @@ def test_timeline_bins_begin_at_multiples_of_their_width():
         assert row["queued"] == sum(r["queued"] for r in inside)
 
 
+def test_impossible_sizes_say_nothing_but_their_time():
+    rows = [
+        step(-3, 16, 0.0, dur_ns=MS),
+        step(9, 8, 1.0, dur_ns=MS, outcome="exact", weight=3),
+        step(0, 4, 2.0, dur_ns=MS),
+        step(4, 0, 3.0, dur_ns=MS, outcome=None),
+        step(9, 8, 4.0, dur_ns=MS, outcome="fallback"),  # it did not replay the bucket
+        step(0, 4, 5.0, dur_ns=MS, kind="filler"),
+    ]
+    groups = summarize(trace(rows), Periods({}, ())).groups
+    assert total(groups, "impossible") == 6
+    left_out = only(groups.filter(pl.col("impossible") > 0))
+    assert (left_out["weight"], left_out["dur_ns"]) == (6, 4 * MS)
+    sizes = ("requested", "bucket", "outcome", "mode", "artifact")
+    assert [left_out[name] for name in sizes] == [None] * 5
+
+
+def test_steps_that_compiled_are_counted_one_by_one():
+    rows = [step(4, 4, float(i), compile_ns=5 if i == 3 else 0) for i in range(10)]
+    rows.append(step(4, 4, 20.0, compile_ns=None))
+    group = only(summarize(trace(rows), Periods({}, ())).groups)
+    assert (group["weight"], group["compile_steps"], group["compile_ns"]) == (11, 1, 5)
+
+
 # --- against the same sums in plain Python ----------------------------------------------------
 
 
@@ -215,9 +239,9 @@ def maybe(strategy):
 
 @st.composite
 def step_rows(draw):
-    bucket = draw(maybe(st.sampled_from([1, 2, 4, 8])))
+    bucket = draw(maybe(st.sampled_from([0, 1, 2, 4, 8])))
     return step(
-        draw(maybe(st.integers(0, 8))),
+        draw(maybe(st.integers(-1, 8))),
         bucket,
         t_ns=draw(maybe(st.integers(START_NS, START_NS + 10**6))),
         dur_ns=draw(maybe(st.sampled_from([0, 1, 7, 1000, 5 * MS, 10**10]))),
@@ -243,7 +267,26 @@ event_rows = st.builds(
     dur_ns=maybe(st.integers(0, MS)),
     run=st.sampled_from(["run-1", None]),
 )
-any_rows = st.lists(step_rows() | event_rows, max_size=30)
+limit_rows = st.builds(
+    event,
+    st.just("mark"),
+    st.floats(0, 1),
+    kind=st.sampled_from(["recompile_limit", "dynamo_reset"]),
+    run=st.sampled_from(["run-1", None]),
+    config=st.sampled_from([{"frame": "one"}, {"frame": "two"}]),
+)
+any_rows = st.lists(step_rows() | event_rows | limit_rows, max_size=30)
+
+
+def is_impossible(row):
+    requested, bucket = row["requested"], row["bucket"]
+    replayed = row["outcome"] in ("exact", "padded", None)
+    return (
+        (requested == 0 and row["kind"] is None)
+        or (requested is not None and requested < 0)
+        or (bucket is not None and bucket < 1)
+        or (replayed and None not in (requested, bucket) and bucket < requested)
+    )
 
 
 def plain_sums(rows, keys, period):
@@ -251,6 +294,9 @@ def plain_sums(rows, keys, period):
     sums = defaultdict(lambda: [0, 0, 0, 0])
     for row in rows:
         if row["event"] == "step":
+            if is_impossible(row):
+                sizes = ("requested", "bucket", "mode", "outcome", "reason", "artifact")
+                row = {**row, **dict.fromkeys(sizes)}
             weight = 1 if row["weight"] is None else row["weight"]
             key = tuple(period(row) if k == "period" else row.get(k) for k in keys)
             one = sums[key]
@@ -312,6 +358,7 @@ def assert_same(one, other):
     assert_frame_equal(one.timeline, other.timeline)
     assert_frame_equal(one.slices, other.slices, rel_tol=1e-12)
     assert_frame_equal(one.durations, other.durations)
+    assert_frame_equal(one.limited, other.limited)
     assert_frame_equal(one.events, other.events, check_row_order=False)
     assert one.events["t_ns"].to_list() == other.events["t_ns"].to_list()
     assert one.shift == other.shift

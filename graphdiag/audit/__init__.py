@@ -8,6 +8,12 @@ findings it can stand behind. Severity is ``error`` when it happened in this tra
 from __future__ import annotations
 
 from graphdiag.audit.artifacts import capture_order, never_warmed, stale_artifact, unused_artifacts
+from graphdiag.audit.compiled import (
+    capture_failed,
+    compile_failed,
+    cudagraph_skip,
+    recompile_limit,
+)
 from graphdiag.audit.sizes import ceiling, stride, unreachable_size
 from graphdiag.audit.trap import fallback_trap
 from graphdiag.evidence import Evidence
@@ -15,10 +21,14 @@ from graphdiag.findings import AuditFinding
 
 _CHECKS = (
     fallback_trap,
+    recompile_limit,
     ceiling,
     unused_artifacts,
     never_warmed,
     stale_artifact,
+    cudagraph_skip,
+    compile_failed,
+    capture_failed,
     stride,
     capture_order,
     unreachable_size,

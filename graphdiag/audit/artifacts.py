@@ -19,7 +19,8 @@ def unused_artifacts(evidence: Evidence) -> list[AuditFinding]:
     count = int(captures["weight"].fill_null(1).sum())
     eligible = evidence.steps.filter(pl.col("outcome").is_in(ELIGIBLE))
     served = evidence.steps.filter(is_replayed())
-    if count and step_count(eligible) and not step_count(served):
+    replays = evidence.replays.outside
+    if count and step_count(eligible) and not step_count(served) and not replays:
         top = evidence.captured[-1] if evidence.captured else None
         fit = step_count(eligible.filter(pl.col("requested") <= top)) if top is not None else None
         inside = f", though {fit:,} of them were within the largest size {top}" if fit else ""

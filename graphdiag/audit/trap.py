@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from graphdiag.costs import Curve
+from graphdiag.curves import Curve
 from graphdiag.evidence import Evidence
 from graphdiag.findings import AuditFinding
 from graphdiag.metrics import ELIGIBLE, is_real, is_target

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-_SGLANG_PER_PHASE = (0, 5, 16)
-"""First SGLang whose flag names the phase; before it there is one list, for decode."""
+from graphdiag.buckets.engines import ENGINES, flag, rules_for
+from graphdiag.buckets.engines.rules import query_len
+
+_AXES = {"vllm": "tokens", "sglang": "requests", "tensorrt_llm": "requests"}
 
 
-def flags(buckets: list[int], config: dict[str, Any]) -> dict[str, str]:
-    """Return the flag that captures ``buckets`` for vLLM, SGLang and TensorRT-LLM.
+def flags(
+    buckets: Sequence[int], config: Mapping[str, Any], phase: str = "decode"
+) -> dict[str, str]:
+    """Return what captures ``buckets`` for ``phase`` in vLLM, SGLang and TensorRT-LLM.
 
-    ``config`` is the run's: its engine and version choose between old and new spellings.
+    ``config`` is the run's: its engine and version choose between old and new spellings. An engine
+    for which the set is illegal, or counts something else than it does, has no entry.
     """
-    spaced = " ".join(map(str, buckets))
-    return {
-        "vllm": f"--cudagraph-capture-sizes {spaced}",
-        "sglang": f"{_sglang_flag(config)} {spaced}",
-        "tensorrt_llm": (
-            "cuda_graph_config: {batch_sizes: "
-            f"[{', '.join(map(str, buckets))}], enable_padding: true}}"
-        ),
-    }
-
-
-def _sglang_flag(config: dict[str, Any]) -> str:
-    if config.get("engine") == "sglang":
-        version = re.match(r"(\d+)\.(\d+)\.(\d+)", str(config.get("engine_version") or ""))
-        if version and tuple(map(int, version.groups())) < _SGLANG_PER_PHASE:
-            return "--cuda-graph-bs"
-    return "--cuda-graph-bs-decode"
+    axis = config.get("axis") or _AXES.get(str(config.get("engine")))
+    found: dict[str, str] = {}
+    for engine in ENGINES:
+        rules = rules_for(engine, config, axis, phase)
+        if phase == "decode" and axis not in (None, rules.axis) and query_len(config) > 1:
+            continue
+        if not rules.refusals(buckets):
+            found[engine] = flag(rules, buckets)
+    return found

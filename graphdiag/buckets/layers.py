@@ -21,6 +21,11 @@ The bound i ≤ j need not be enforced: for i > j, dropping from the set behind 
 what lies above :math:`c_j` saves at least :math:`T_j` for each of the :math:`W_i - W_j` steps, so
 that :math:`f_{k-1}(j) \le f_{k-1}(i) - T_j (W_i - W_j)` already.
 
+Where a bucket is several graphs and k counts graphs, layer k of a bucket of g graphs follows layer
+k - g. Larger buckets are never more graphs, so that columns fall into spans of as many each. The
+argument holds within a span: the set that ends in :math:`c_i` is no more graphs with :math:`c_j` in
+place of what lies above it. A span so needs no point beyond its own end.
+
 Where prices fall somewhere, or an engine leaves a size eager because its bucket is too large
 (``within``), the cost need not be Monge, and every pair (i, j) is looked at.
 """
@@ -28,6 +33,7 @@ Where prices fall somewhere, or an engine leaves a size eager because its bucket
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +56,8 @@ class Stretch:
         Buckets to choose from, ascending, and the price of a step that replays them.
     steps, eager
         Steps, and their price if all ran eager, up to ``candidates[i - 1]`` at index i; 0 at 0.
+    graphs
+        Graphs captured for each candidate, never more for a larger one.
     unserved, unserved_eager
         Where an engine replays no bucket that is too large: steps, and their eager price, of the
         sizes that are too small for ``candidates[i - 1]``; else None.
@@ -59,8 +67,22 @@ class Stretch:
     replay: Floats
     steps: Floats
     eager: Floats
+    graphs: Ints
     unserved: Floats | None = None
     unserved_eager: Floats | None = None
+
+    def upto(self, last: int) -> Stretch:
+        """Return the stretch with its first ``last`` candidates alone."""
+        small, small_eager = self.unserved, self.unserved_eager
+        return Stretch(
+            candidates=self.candidates[:last],
+            replay=self.replay[:last],
+            steps=self.steps[: last + 1],
+            eager=self.eager[: last + 1],
+            graphs=self.graphs[:last],
+            unserved=None if small is None else small[:last],
+            unserved_eager=None if small_eager is None else small_eager[:last],
+        )
 
 
 @dataclass(frozen=True)
@@ -68,40 +90,52 @@ class Layers:
     """The tables of one stretch; column 0 stands for no bucket.
 
     ``price[k, j]`` is the least price of the sizes up to candidate j - 1, that one the largest of
-    at most k buckets; inf where there is none. ``before[k, j]`` is the column of the next smaller
-    bucket, or j itself where one bucket fewer does as well.
+    at most k graphs; inf where there is none. ``before[k, j]`` is the column of the next smaller
+    bucket, or j itself where one graph fewer does as well. ``graphs`` are those of each candidate.
     """
 
     price: Floats
     before: NDArray[np.int32]
+    graphs: Ints
 
     def columns(self, count: int, column: int) -> list[int]:
         """Return the columns of the buckets behind ``price[count, column]``, ascending."""
         found = []
         while column > 0:
             before = int(self.before[count, column])
-            if before != column:
-                found.append(column)
-            column, count = before, count - 1
+            if before == column:
+                count -= 1
+                continue
+            found.append(column)
+            column, count = before, count - int(self.graphs[column - 1])
         return found[::-1]
 
 
 def solve(stretch: Stretch, most: int) -> Layers:
-    """Return the tables for up to ``most`` buckets."""
+    """Return the tables for up to ``most`` graphs."""
     width = len(stretch.candidates) + 1
     price = np.full((most + 1, width), np.inf)
     before = np.zeros((most + 1, width), np.int32)
     price[:, 0] = 0.0
-    if most and width > 1:
-        price[1, 1:] = _alone(stretch)
-        layer = _by_envelope if is_monge(stretch) else _by_pairs
-        own = np.arange(width)
-        for count in range(2, most + 1):
-            best, column = layer(stretch, price[count - 1])
-            better = best < price[count - 1]
-            price[count] = np.where(better, best, price[count - 1])
-            before[count] = np.where(better, column, own)
-    return Layers(price, before)
+    layer = _by_envelope if is_monge(stretch) else _by_pairs
+    own = np.arange(width)
+    ends = np.flatnonzero(np.diff(stretch.graphs, append=0)) + 1
+    spans = [
+        (first + 1, last, stretch.upto(last), int(stretch.graphs[last - 1]))
+        for first, last in pairwise([0, *ends.tolist()])
+    ]
+    for count in range(1, most + 1):
+        price[count] = price[count - 1]
+        before[count] = own
+        for first, last, part, graphs in spans:
+            if graphs > count:
+                continue
+            best, column = layer(part, price[count - graphs, : last + 1])
+            span = slice(first, last + 1)
+            better = best[span] < price[count, span]
+            price[count, span] = np.where(better, best[span], price[count, span])
+            before[count, span] = np.where(better, column[span], own[span])
+    return Layers(price, before, stretch.graphs)
 
 
 def is_monge(stretch: Stretch) -> bool:
@@ -109,26 +143,22 @@ def is_monge(stretch: Stretch) -> bool:
     return stretch.unserved is None and bool((np.diff(stretch.replay) >= 0).all())
 
 
-def _alone(stretch: Stretch) -> Floats:
-    """Price of every candidate as the only bucket."""
-    if stretch.unserved is None or stretch.unserved_eager is None:
-        return stretch.replay * stretch.steps[1:]
-    served = stretch.steps[1:] - stretch.unserved
-    alone: Floats = stretch.replay * served + stretch.unserved_eager
-    return alone
-
-
 def _by_envelope(stretch: Stretch, last: Floats) -> tuple[Floats, Ints]:
     """Return the next layer by the lower envelope; the last column precedes nothing."""
     points, replay, steps = last[:-1], stretch.replay, stretch.steps
-    width = np.diff(steps[:-1])
-    corners: Ints
+    there = np.flatnonzero(np.isfinite(points))
+    width = np.diff(steps[there])
+    if not width.all():  # of points at the same place the lowest counts
+        there = there[np.lexsort((points[there], steps[there]))]
+        there = there[np.diff(steps[there], prepend=-1.0) > 0]
+        width = np.diff(steps[there])
     if len(width):
-        minorant = isotonic_regression(np.diff(points) / width, weights=width)
-        corners = np.asarray(minorant.blocks, dtype=np.int64)
-        corner = np.searchsorted(minorant.x[corners[:-1]], replay)
+        minorant = isotonic_regression(np.diff(points[there]) / width, weights=width)
+        blocks = np.asarray(minorant.blocks, dtype=np.int64)
+        corner = np.searchsorted(minorant.x[blocks[:-1]], replay)
+        corners: Ints = there[blocks]
     else:
-        corners, corner = np.zeros(1, np.int64), np.zeros(len(replay), np.int64)
+        corners, corner = there, np.zeros(len(replay), np.int64)
     own = np.arange(1, len(last))
     best, column = np.full(len(replay), np.inf), np.zeros(len(replay), np.int64)
     for aside in (-1, 0, 1):  # the regression's rounding may miss the corner by one

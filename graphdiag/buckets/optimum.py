@@ -9,6 +9,7 @@ among them by min-plus convolution, which is exact whatever the shape of their p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,12 +19,12 @@ from graphdiag.buckets.problem import Floats, Ints, Problem
 
 @dataclass(frozen=True)
 class OptimalSets:
-    """The best sets of at most 1 … ``most`` buckets.
+    """The best sets of at most 1 … ``most`` buckets, or graphs where the problem tells them.
 
     Attributes
     ----------
     most
-        Largest count that is solved for; more buckets than candidates gain nothing.
+        Largest count that is solved for; more than all candidates together gain nothing.
     thinned
         Whether a set is the best of evenly chosen candidates only, because the cost is not Monge
         and there were too many candidates to look at every pair.
@@ -35,7 +36,7 @@ class OptimalSets:
     _open: _Open
 
     def best(self, count: int, largest: float = np.inf) -> Ints | None:
-        """Return the best set of at most ``count`` buckets, none above ``largest``, ascending.
+        """Return the best set of at most ``count``, no bucket above ``largest``, ascending.
 
         None where there is none: where more than ``count`` must be kept, or one above ``largest``.
         """
@@ -63,10 +64,10 @@ def optimal_sets(problem: Problem, most: int) -> OptimalSets:
         raise ValueError("padding is off: every bucket stands for itself")
     sums = _Sums(problem)
     edges = [0, *(int(at) + 1 for at in np.searchsorted(problem.candidates, problem.keep))]
-    whole = [sums.stretch(*ends, closed=True) for ends in zip(edges, edges[1:], strict=False)]
+    whole = [sums.stretch(*ends, closed=True) for ends in pairwise(edges)]
     whole.append(sums.stretch(edges[-1], len(problem.candidates), closed=False))
     stretches = [_thinned(stretch) for stretch in whole]
-    most = max(0, min(most, sum(len(stretch.candidates) for stretch in stretches)))
+    most = max(0, min(most, sum(int(stretch.graphs.sum()) for stretch in stretches)))
     return OptimalSets(
         most=most,
         thinned=any(few is not all_ for few, all_ in zip(stretches, whole, strict=True)),
@@ -102,6 +103,8 @@ class _Sums:
         place = np.searchsorted(problem.sizes, problem.candidates, side="right")
         self._place = np.concatenate([[0], place])
         self._replay = problem.prices.replay(problem.candidates.astype(np.float64))
+        ones = np.ones(len(problem.candidates), np.int64)
+        self._graphs = ones if problem.graphs is None else problem.graphs
 
     def eager_from(self, candidate: int) -> float:
         """Price of all sizes above the first ``candidate`` candidates, run eager."""
@@ -110,12 +113,15 @@ class _Sums:
     def stretch(self, first: int, last: int, *, closed: bool) -> Stretch:
         """Return the stretch of candidates ``first`` to ``last - 1``.
 
-        Those without traffic of their own gain nothing where prices never fall, and are left out,
-        but for the end of a closed stretch, which must be there.
+        Where the cost is Monge, those without traffic of their own gain nothing and are left out,
+        but for the end of a closed stretch, which must be there, and those that are the first of
+        fewer graphs.
         """
         place = self._place[first : last + 1]
         falls = (np.diff(self._replay[first:last]) < 0).any()
-        wanted = (np.diff(self._steps[place]) > 0) | falls
+        not_monge = falls or self._problem.within is not None
+        wanted = (np.diff(self._steps[place]) > 0) | not_monge
+        wanted[1:] |= np.diff(self._graphs[first:last]) < 0
         if closed:
             wanted[-1] = True
         chosen = np.flatnonzero(wanted)
@@ -133,17 +139,18 @@ class _Sums:
             replay=self._replay[first:last][chosen],
             steps=self._steps[columns] - self._steps[begin],
             eager=self._eager[columns] - self._eager[begin],
+            graphs=self._graphs[first:last][chosen],
             unserved=small,
             unserved_eager=small_eager,
         )
 
 
 class _Solved:
-    """A stretch with its tables, for as many buckets as it has candidates."""
+    """A stretch with its tables, for as many graphs as all its candidates are."""
 
     def __init__(self, stretch: Stretch, most: int) -> None:
         self.stretch = stretch
-        self.most = min(most, len(stretch.candidates))
+        self.most = min(most, int(stretch.graphs.sum()))
         self.layers = solve(stretch, self.most)
 
     def buckets(self, count: int, column: int) -> list[int]:
@@ -160,9 +167,9 @@ class _Closed:
         self.end = float(solved[-1].stretch.candidates[-1]) if solved else -np.inf
         self.price = np.zeros(most + 1)
         for one in solved:
-            ends = np.pad(one.layers.price[:, -1], (0, most - one.most), mode="edge")
-            table = np.full((most + 1, most + 1), np.inf)
-            for share in range(most + 1):
+            ends = one.layers.price[:, -1]
+            table = np.full((most + 1, one.most + 1), np.inf)
+            for share in range(one.most + 1):
                 table[share:, share] = self.price[: most + 1 - share] + ends[share]
             self._shares.append(np.argmin(table, axis=1))
             self.price = table.min(axis=1)
@@ -223,6 +230,7 @@ def _thinned(stretch: Stretch) -> Stretch:
         replay=stretch.replay[chosen],
         steps=stretch.steps[columns],
         eager=stretch.eager[columns],
+        graphs=stretch.graphs[chosen],
         unserved=None if small is None else small[chosen],
         unserved_eager=None if small_eager is None else small_eager[chosen],
     )

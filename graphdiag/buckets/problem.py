@@ -38,7 +38,8 @@ class Problem:
     candidates
         Legal buckets to choose from, ascending. Where prices never fall as buckets grow, the
         smallest legal size at or above each requested one is all that an optimum needs: a bucket
-        can shrink to the largest size it serves and cost no more.
+        can shrink to the largest size it serves and cost no more (with ``within``, as long as what
+        it then serves as well is not cheaper eager).
     prices
         What a replay and an eager step cost.
     keep
@@ -49,6 +50,9 @@ class Problem:
         None where padding has no limit.
     exact_only
         Whether padding is off, so that only an exact size replays.
+    graphs
+        Graphs captured for each of ``candidates``, never more for a larger one, so that counts are
+        of graphs; None where counts are of buckets.
     """
 
     sizes: Ints
@@ -58,10 +62,15 @@ class Problem:
     keep: tuple[int, ...] = ()
     within: float | None = None
     exact_only: bool = False
+    graphs: Ints | None = None
 
     def of(self, weights: Floats) -> Problem:
         """Return the same problem for other traffic over the same sizes."""
         return replace(self, weights=weights)
+
+    def priced(self, prices: Prices) -> Problem:
+        """Return the same problem at other prices."""
+        return replace(self, prices=prices)
 
 
 @dataclass(frozen=True)

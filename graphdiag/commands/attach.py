@@ -7,19 +7,13 @@ from pathlib import Path
 
 import click
 
+from graphdiag.commands.common import trace_folder
 from graphdiag.paths import printable
 
 
 @click.command()
 @click.argument("pid", type=click.IntRange(min=1))
-@click.option(
-    "-o",
-    "--output",
-    metavar="FOLDER",
-    default="trace.parquet",
-    show_default=True,
-    help="Folder of the trace.",
-)
+@trace_folder
 @click.option("--append", is_flag=True, help="Add to a trace that exists already.")
 @click.option(
     "--inject",

@@ -9,6 +9,7 @@ import click
 
 from graphdiag.checks import LIMITS, Unit, hold, parse_bound
 from graphdiag.commands import common
+from graphdiag.comparison.regression import DEFAULT, Bound, hold_slowdown, parse_slowdown
 from graphdiag.errors import CheckFailed
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
@@ -29,6 +30,15 @@ def _reader(unit: Unit) -> Callable[[click.Context, click.Parameter, str | None]
     return read
 
 
+def _slowdown(ctx: click.Context, param: click.Parameter, value: str | None) -> Bound | None:
+    if value is None:
+        return None
+    try:
+        return parse_slowdown(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
 def _limits(function: AnyFunction) -> AnyFunction:
     metavars = {"share": "PERCENT", "ratio": "PERCENT", "s": "SECONDS", "rows": "ROWS"}
     for limit in reversed(LIMITS):
@@ -46,6 +56,17 @@ def _limits(function: AnyFunction) -> AnyFunction:
 @click.command()
 @common.sources
 @_limits
+@click.option(
+    "--baseline",
+    metavar="BASE",
+    help="Hold the mean step time against this trace's, on equal traffic and beyond noise.",
+)
+@click.option(
+    "--max-slowdown",
+    callback=_slowdown,
+    metavar="LIMIT",
+    help=f"Most a step may take longer than the baseline's: 2% or 0.1ms.  [default: {DEFAULT}]",
+)
 @click.option("--phase", type=click.Choice(PHASES), help="Hold the rates of this phase only.")
 @click.option(
     "--period",
@@ -55,26 +76,41 @@ def _limits(function: AnyFunction) -> AnyFunction:
     help="Hold this period only: start-up, the first runs of each artifact, or the rest.",
 )
 def command(
-    sources: tuple[str, ...], phase: str | None, period: str, **bounds: float | None
+    sources: tuple[str, ...],
+    baseline: str | None,
+    max_slowdown: Bound | None,
+    phase: str | None,
+    period: str,
+    **bounds: float | None,
 ) -> None:
     """Hold a trace against limits; exit with 1 when one does not hold.
 
     PERCENT is written 1% or 0.01. A metric that the source cannot tell breaks its limit.
     """
     given = {metric: bound for metric, bound in bounds.items() if bound is not None}
-    if not given:
+    if not given and baseline is None and max_slowdown is None:
         raise click.UsageError("No limit given; give at least one, such as --max-fallback 1%.")
     if phase and period != "all":
         raise click.UsageError("Give --phase or --period, not both: rates are kept by either.")
-    report = common.diagnose(sources)
+    if max_slowdown is not None and baseline is None:
+        raise click.UsageError("--max-slowdown needs --baseline: the trace to be no slower than.")
+    slowdowns = []
+    if baseline is None:
+        report = common.diagnose(sources)
+    else:
+        found = common.compare(baseline, sources)
+        report = found.candidate
+        bound = max_slowdown or parse_slowdown(DEFAULT)
+        slowdowns = [hold_slowdown(found, bound, steady=period == "steady")]
     results = hold(report, given, phase, None if period == "all" else period)
 
     from graphdiag.reporters import check
 
-    broken = check.broken_lines(report, results)
+    broken = check.broken_lines(report, results, slowdowns)
     if not broken:
-        click.echo(check.held_line(report, results))
+        click.echo(check.held_line(report, results, slowdowns))
         return
     for line in broken:
         click.echo(line)
-    raise CheckFailed(f"{len(broken)} of {len(results)} limits broken by {report.source}.")
+    limits = len(results) + len(slowdowns)
+    raise CheckFailed(f"{len(broken)} of {limits} limits broken by {report.source}.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,10 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from graphdiag.errors import GraphdiagError
-from graphdiag.paths import printable
+from graphdiag.paths import printable, unwritable
 
 if TYPE_CHECKING:
+    from graphdiag.comparison.answer import Comparison
+    from graphdiag.comparison.compare import Run
     from graphdiag.findings import Report
+
+NARROWEST, WIDEST = 40, 100
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Paths = TypeVar("Paths", str, tuple[str, ...])
@@ -31,6 +37,17 @@ def _given(context: click.Context, parameter: click.Parameter, value: Paths) -> 
 
 
 sources = click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, callback=_given)
+
+
+trace_folder = click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    default="trace.parquet",
+    show_default=True,
+    help="Folder of the trace.",
+)
+"""The option of a command that records: where the trace goes."""
 
 
 def path_argument(name: str) -> Callable[[Command], Command]:
@@ -62,14 +79,62 @@ def form(as_json: bool, as_markdown: bool) -> str | None:
     return "json" if as_json else "markdown" if as_markdown else None
 
 
+def page(*, to_terminal: bool) -> tuple[int, bool]:
+    """Return the columns of a page of text, and whether it may be in colour.
+
+    A terminal is as wide as it says; a pipe or a file as COLUMNS where a person set it, else 80.
+    """
+    from graphdiag.reporters.text import WIDTH
+
+    told = os.environ.get("COLUMNS", "")
+    columns = int(told) if told.isascii() and told.isdigit() and int(told) else WIDTH
+    if to_terminal:
+        columns = shutil.get_terminal_size((WIDTH, 24)).columns
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return min(max(columns, NARROWEST), WIDEST), to_terminal and not plain
+
+
 def diagnose(paths: Sequence[str]) -> Report:
     """Open what ``paths`` name and return its report."""
     from graphdiag.diagnosis import diagnose
     from graphdiag.sources import open_source
 
-    shown = ["standard input" if path == "-" else printable(path) for path in paths]
     with working("reading and diagnosing"), open_source(paths) as trace:
-        return diagnose(trace, ", ".join(shown))
+        return diagnose(trace, _shown(paths))
+
+
+def _shown(paths: Sequence[str]) -> str:
+    return ", ".join("standard input" if path == "-" else printable(path) for path in paths)
+
+
+def compare(
+    base: str,
+    candidate: str | Sequence[str],
+    slo_itl_ms: float | None = None,
+    slo_ttft_ms: float | None = None,
+) -> Comparison:
+    """Open two sources and compare them; the paths of ``candidate`` are the parts of one."""
+    from graphdiag.comparison import compare as comparing
+
+    paths = (candidate,) if isinstance(candidate, str) else tuple(candidate)
+    if base == "-" and "-" in paths:
+        raise GraphdiagError("-: standard input can be read once; name a file for one of the two.")
+    slo = comparing.Slo(slo_itl_ms, slo_ttft_ms) if slo_itl_ms or slo_ttft_ms else None
+    with working("reading and comparing"):
+        first, second = _run((base,), slo_itl_ms), _run(paths, slo_itl_ms)
+        return comparing.compare(first, second, slo)
+
+
+def _run(paths: Sequence[str], slo_itl_ms: float | None) -> Run:
+    from graphdiag.comparison.compare import Run
+    from graphdiag.comparison.goodput import measure_served
+    from graphdiag.sources import open_source
+    from graphdiag.summary import summarize
+
+    with open_source(paths) as trace:
+        summary = summarize(trace)
+        served = None if slo_itl_ms is None else measure_served(trace, summary, slo_itl_ms)
+    return Run(summary, _shown(paths), served)
 
 
 @contextmanager
@@ -82,6 +147,23 @@ def working(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(f"graphdiag: {what}"):
         yield
+
+
+def deliver(text: str, output: str | None, *, raw: bool = False) -> None:
+    """Write ``text`` to the file ``output``, or print it; ``raw`` whatever the terminal's encoding.
+
+    Raises
+    ------
+    GraphdiagError
+        When the file cannot be written.
+    """
+    if output is None or output == "-":
+        click.echo(text.encode() if raw else text, nl=False)
+        return
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise GraphdiagError(unwritable(printable(output), error)) from error
 
 
 def keep_sources(output: str, paths: Sequence[str]) -> None:

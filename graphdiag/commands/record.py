@@ -7,19 +7,13 @@ from pathlib import Path
 
 import click
 
+from graphdiag.commands.common import trace_folder
 from graphdiag.errors import GraphdiagError
 from graphdiag.paths import printable
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option(
-    "-o",
-    "--output",
-    metavar="FOLDER",
-    default="trace.parquet",
-    show_default=True,
-    help="Folder of the trace.",
-)
+@trace_folder
 @click.option("--append", is_flag=True, help="Add this run to a trace that exists already.")
 @click.argument("command_line", metavar="COMMAND...", nargs=-1, required=True)
 @click.pass_context

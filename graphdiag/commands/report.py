@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from graphdiag.commands import common
-from graphdiag.errors import GraphdiagError
-from graphdiag.paths import printable, unwritable
 
 if TYPE_CHECKING:
     from graphdiag.findings import Report
-
-NARROWEST, WIDEST = 40, 100
 
 
 @click.command()
@@ -37,15 +30,7 @@ def command(sources: tuple[str, ...], as_json: bool, as_markdown: bool, output: 
         common.keep_sources(output, sources)
     report = common.diagnose(sources)
     text = _render(report, form, to_terminal=output is None and sys.stdout.isatty())
-    if output is not None:
-        try:
-            Path(output).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise GraphdiagError(unwritable(printable(output), error)) from error
-    elif form is not None:
-        click.echo(text.encode(), nl=False)
-    else:
-        click.echo(text, nl=False)
+    common.deliver(text, output, raw=form is not None)
 
 
 def _render(report: Report, form: str | None, *, to_terminal: bool) -> str:
@@ -59,13 +44,5 @@ def _render(report: Report, form: str | None, *, to_terminal: bool) -> str:
         return markdown.render(report)
     from graphdiag.reporters import text
 
-    columns = shutil.get_terminal_size((text.WIDTH, 24)).columns if to_terminal else _columns()
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    width = min(max(columns, NARROWEST), WIDEST)
-    return text.render(report, width=width, color=to_terminal and not plain)
-
-
-def _columns() -> int:
-    """Return the width for a pipe or a file: COLUMNS where a person set it, else 80."""
-    columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isascii() and columns.isdigit() and int(columns) else 80
+    width, color = common.page(to_terminal=to_terminal)
+    return text.render(report, width=width, color=color)

@@ -29,6 +29,7 @@ class Run:
         self.id = f"{engine}-{started}{number}"
         self._config: dict[str, Any] = {"engine": engine, "importer": importer}
         self._notes: list[str] = []
+        self._damage: list[str] = []
         self._told = False
         self._events = 0
         self._last_ns = t_ns
@@ -49,6 +50,12 @@ class Run:
             self._notes.append(sentence)
             self._told = False
 
+    def damaged(self, sentence: str) -> None:
+        """Add a sentence on what of the log was not read whole, once."""
+        if sentence not in self._damage:
+            self._damage.append(sentence)
+            self._told = False
+
     def news(self, t_ns: int) -> dict[str, Any] | None:
         """Return a run event with all that is known, or None when nothing is new since the last.
 
@@ -61,11 +68,14 @@ class Run:
         if self._events or self._last_ns == MISSING:
             self._last_ns = max(self._last_ns, t_ns)
         self._events += 1
+        config = {**self._config, "notes": self._notes}
+        if self._damage:
+            config["damage"] = self._damage
         return {
             "event": "run",
             "run": self.id,
             "t_ns": None if self._last_ns == MISSING else self._last_ns,
-            "config": json.dumps({**self._config, "notes": self._notes}),
+            "config": json.dumps(config),
         }
 
 

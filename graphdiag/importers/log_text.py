@@ -46,9 +46,9 @@ def blocks(source: Source, troubles: list[str], block_bytes: int = BLOCK_BYTES) 
                 end = len(text)
             rest = text[end:]
             if end:
-                yield _clean(text[:end])
+                yield cleaned(text[:end])
     if rest and not troubles:  # where the file breaks off, so does its last line
-        yield _clean(rest + b"\n")
+        yield cleaned(rest + b"\n")
 
 
 def _pieces(source: Source, stream: BinaryIO, troubles: list[str], size: int) -> Iterator[bytes]:
@@ -69,7 +69,8 @@ def _pieces(source: Source, stream: BinaryIO, troubles: list[str], size: int) ->
             filled = 0
 
 
-def _clean(text: bytes) -> bytes:
+def cleaned(text: bytes) -> bytes:
+    """Return ``text`` without colour codes, every line ending in a line feed."""
     if b"\x1b" in text:
         text = _COLOUR.sub(b"", text)
     if b"\r" in text:

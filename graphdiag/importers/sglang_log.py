@@ -22,7 +22,7 @@ from graphdiag.importers.log_sglang_lines import KINDS, Labels, read_lines
 from graphdiag.importers.log_sglang_steps import Waits, decode_rows, key_rows, prefill_rows
 from graphdiag.importers.log_text import BLOCK_BYTES
 from graphdiag.importers.log_time import MISSING, Stamps, iso_ns
-from graphdiag.importers.log_walk import END, LogWalk, text_of
+from graphdiag.importers.log_walk import END, LogWalk, in_order, text_of
 from graphdiag.importers.rows import batch
 from graphdiag.importers.source import Source
 
@@ -71,14 +71,10 @@ def read(sources: Sequence[Source], block_bytes: int = BLOCK_BYTES) -> Iterator[
     Raises
     ------
     SourceError
-        When a file cannot be read at all.
+        When a file cannot be read at all, or repeats what another one holds.
     """
-    heads = [(source.head(), source) for source in sources]
-    starts = [iso_ns(head) for head, _ in heads]
-    if MISSING not in starts:
-        heads = [heads[at] for at in sorted(range(len(heads)), key=starts.__getitem__)]
-    walk = _Walk(heads[0][0] if heads else b"")
-    yield from walk.walk([source for _, source in heads], block_bytes)
+    logs = in_order(sources, lambda _, head: iso_ns(head))
+    yield from _Walk(logs[0].head if logs else b"").walk(logs, block_bytes)
 
 
 class _Walk(LogWalk):

@@ -27,7 +27,7 @@ from graphdiag.importers.log_vllm_steps import (
     step_columns,
 )
 from graphdiag.importers.log_vllm_work import Captures, Compiles
-from graphdiag.importers.log_walk import END, LogWalk, text_of
+from graphdiag.importers.log_walk import END, LogWalk, in_order, text_of
 from graphdiag.importers.rows import batch
 from graphdiag.importers.source import Source
 
@@ -79,15 +79,16 @@ def read(sources: Sequence[Source], block_bytes: int = BLOCK_BYTES) -> Iterator[
     Raises
     ------
     SourceError
-        When a file cannot be read at all.
+        When a file cannot be read at all, or repeats what another one holds.
     """
-    files = [(source.modified_ns() or time.time_ns(), source.head(), source) for source in sources]
-    starts = [_first_ns(head, YearClock(modified)) for modified, head, _ in files]
-    if MISSING not in starts:
-        files = [files[at] for at in sorted(range(len(files)), key=starts.__getitem__)]
-    clock = YearClock(files[0][0] if files else time.time_ns())
-    start = _first_ns(files[0][1], clock) if files else MISSING
-    yield from _Walk(clock, start).walk([source for *_, source in files], block_bytes)
+    logs = in_order(sources, lambda source, head: _first_ns(head, _clock_of(source)))
+    clock = _clock_of(logs[0].source) if logs else YearClock(time.time_ns())
+    start = _first_ns(logs[0].head, clock) if logs else MISSING
+    yield from _Walk(clock, start).walk(logs, block_bytes)
+
+
+def _clock_of(source: Source) -> YearClock:
+    return YearClock(source.modified_ns() or time.time_ns())
 
 
 def _first_ns(head: bytes, clock: YearClock) -> int:

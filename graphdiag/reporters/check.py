@@ -6,23 +6,30 @@ from collections.abc import Sequence
 
 from graphdiag import wording
 from graphdiag.checks import Limit, Result
+from graphdiag.comparison.regression import Slowdown
 from graphdiag.findings import Report
 from graphdiag.reporters import format as fmt
 
 
-def broken_lines(report: Report, results: Sequence[Result]) -> list[str]:
+def broken_lines(
+    report: Report, results: Sequence[Result], slowdowns: Sequence[Slowdown] = ()
+) -> list[str]:
     """Return one sentence for each limit that does not hold."""
-    return [_broken(report, result) for result in results if not result.holds]
+    return [
+        *(_broken(report, result) for result in results if not result.holds),
+        *(_too_slow(slowdown) for slowdown in slowdowns if not slowdown.holds),
+    ]
 
 
-def held_line(report: Report, results: Sequence[Result]) -> str:
+def held_line(report: Report, results: Sequence[Result], slowdowns: Sequence[Slowdown] = ()) -> str:
     """Return one sentence that names every limit, all of which hold."""
     parts = [
         f"{result.limit.title} {_value(result)}{_over(report, result)} "
         f"({'at least' if result.limit.lowest else 'at most'} {_bound(result)})"
         for result in results
     ]
-    which = "the limit holds" if len(results) == 1 else f"all {len(results)} limits hold"
+    parts += map(_no_slower, slowdowns)
+    which = "the limit holds" if len(parts) == 1 else f"all {len(parts)} limits hold"
     return f"{which}: {', '.join(parts)}"
 
 
@@ -36,6 +43,47 @@ def _broken(report: Report, result: Result) -> str:
         )
     side = "under" if limit.lowest else "over"
     return f"{limit.title} {_value(result)}{_over(report, result)} is {side} the limit of {bound}"
+
+
+def _too_slow(slowdown: Slowdown) -> str:
+    if slowdown.change is None:
+        why = fmt.clean(slowdown.why or "").rstrip(".")
+        return (
+            f"slowdown against the baseline is {wording.MISSING}, so the limit of "
+            f"{_most(slowdown)} cannot hold: {why}"
+        )
+    noise = "" if slowdown.ci95 is not None else ", and the traces are too short to tell noise"
+    return (
+        f"a step is {_slower(slowdown)} than the baseline's on equal traffic, which is over the "
+        f"limit of {_most(slowdown)}{noise}"
+    )
+
+
+def _no_slower(slowdown: Slowdown) -> str:
+    noise = ", within noise" if slowdown.is_over else ""
+    return (
+        f"a step {_slower(slowdown)} than the baseline's on equal traffic{noise} "
+        f"(at most {_most(slowdown)})"
+    )
+
+
+def _slower(slowdown: Slowdown) -> str:
+    change, base = slowdown.change or 0.0, slowdown.base or 0.0
+    share = f", {wording.figure(abs(change) / base * 100)} %" if base else ""
+    interval = ""
+    if slowdown.ci95 is not None:
+        low, high = sorted(end if change >= 0 else -end for end in slowdown.ci95)
+        interval = f" (95 %: {wording.figure(low)} to {wording.figure(high)}{share})"
+    elif share:
+        interval = f" ({share.removeprefix(', ')})"
+    word = "slower" if change >= 0 else "faster"
+    steady = "without start-up " if slowdown.steady else ""
+    return f"{steady}{wording.figure(abs(change))} ms{interval} {word}"
+
+
+def _most(slowdown: Slowdown) -> str:
+    bound = slowdown.bound
+    return f"{bound.value:g} ms" if bound.is_ms else f"{bound.value * 100:g} %"
 
 
 def _value(result: Result) -> str:

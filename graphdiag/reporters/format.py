@@ -6,7 +6,6 @@ vouches for, so every one passes through :func:`clean` before it is shown.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -28,9 +27,6 @@ CASE_TITLES: dict[CaseName, str] = {
 _TOUCHED = {"padding": "executed rows", "compile": "the time measured"}
 
 NONE_MADE = "compilations and captures: none on record"
-
-_DAMAGE = re.compile(r"not whole|cut short|cannot be read|damaged|are missing")
-"""What a note says of a source that was not read whole, or that lost rows."""
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -143,10 +139,9 @@ def quiet_line(case: Case, report: Report) -> str:
     return metric if is_unknown(metric) else f"nothing charged to it; {metric}"
 
 
-def notes(report: Report) -> tuple[list[str], list[str]]:
-    """Return the notes that the verdict hangs on, of what was not read whole, and the others."""
-    damage = [note for note in report.notes if _DAMAGE.search(note)]
-    return damage, [note for note in report.notes if note not in damage]
+def other_notes(report: Report) -> list[str]:
+    """Return the notes beside the damage, which is told under the source's name."""
+    return [note for note in report.notes if note not in report.damage]
 
 
 def worst_first(audit: Sequence[AuditFinding]) -> list[AuditFinding]:

@@ -1,7 +1,7 @@
-"""The report as JSON, format 1, and the JSON schema it obeys.
+"""Reports and answers as JSON, format 1, and the JSON schemas they obey.
 
-``python -m graphdiag.reporters.json`` writes ``report.schema.json`` anew after a change of
-:mod:`graphdiag.findings`.
+``python -m graphdiag.reporters.json`` writes the schema files anew after a change of
+:mod:`graphdiag.findings`, :mod:`graphdiag.buckets.answer` or :mod:`graphdiag.comparison.answer`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from typing import Any
 
 import msgspec
 
+from graphdiag.buckets.answer import BucketAnswer
+from graphdiag.comparison.answer import Comparison
 from graphdiag.findings import Report
 
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
+BUCKETS_SCHEMA_FILE = Path(__file__).with_name("buckets.schema.json")
+COMPARE_SCHEMA_FILE = Path(__file__).with_name("compare.schema.json")
 
 
-def render(report: Report) -> str:
-    """Return the report as indented JSON, keys in :class:`Report`'s order.
+def render(report: msgspec.Struct) -> str:
+    """Return a report or an answer as indented JSON, keys in the order of its class.
 
     A float that is no number becomes null, which means "not identifiable", and half a surrogate
     pair, which no UTF-8 can hold, the replacement character.
@@ -40,15 +44,17 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-def schema() -> str:
-    """Return the JSON schema of :func:`render`'s output, as the text of its file."""
+def schema(kind: type[msgspec.Struct] = Report, command: str = "report") -> str:
+    """Return the JSON schema of what ``command`` prints, as the text of its file."""
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "graphdiag report --json, format 1",
-        **msgspec.json.schema(Report),
+        "title": f"graphdiag {command} --json, format 1",
+        **msgspec.json.schema(kind),
     }
     return json.dumps(document, indent=2) + "\n"
 
 
 if __name__ == "__main__":
     SCHEMA_FILE.write_text(schema(), encoding="utf-8")
+    BUCKETS_SCHEMA_FILE.write_text(schema(BucketAnswer, "buckets"), encoding="utf-8")
+    COMPARE_SCHEMA_FILE.write_text(schema(Comparison, "compare"), encoding="utf-8")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from graphdiag import wording
-from graphdiag.findings import Report
+from graphdiag.findings import AuditFinding, Report
 from graphdiag.reporters import format as fmt
 from graphdiag.reporters.advice import Sizes, advice
 from graphdiag.reporters.advice import sizes as recommended
@@ -54,16 +54,15 @@ def block(text: str) -> list[str]:
 def _lines(report: Report) -> Iterator[str]:
     yield from ("### graphdiag report", "", f"**Verdict:** {escape(report.verdict.sentence)}", "")
     yield f"Source: {code(fmt.clean(report.source, 300))}; {escape(fmt.subject(report))}."
-    damage, other_notes = fmt.notes(report)
-    for note in damage:
+    for note in report.damage:
         yield from ("", f"**Note**: {escape(note)}")
     if report.engine.get("simulated"):
         yield from ("", f"**Simulated**: {escape(str(report.engine['simulated']))}")
     yield from _cases(report)
     yield from _what_to_do(report)
     yield from _audit(report)
-    yield from _list("Not identifiable from this source", report.not_identifiable)
-    yield from _list("Notes", other_notes)
+    yield from titled("Not identifiable from this source", report.not_identifiable)
+    yield from titled("Notes", fmt.other_notes(report))
     yield from _details(report)
 
 
@@ -103,13 +102,19 @@ def _sizes(sizes: Sizes) -> Iterator[str]:
 
 
 def _audit(report: Report) -> Iterator[str]:
-    if report.audit:
-        yield from ("", "#### Audit", "")
-    for finding in fmt.worst_first(report.audit):
+    yield from audited("Audit", report.audit)
+
+
+def audited(title: str, findings: list[AuditFinding]) -> Iterator[str]:
+    """Yield audit findings as a list under a title, the worst first; nothing where none are."""
+    if findings:
+        yield from ("", f"#### {title}", "")
+    for finding in fmt.worst_first(findings):
         yield f"- **{finding.severity}** {code(fmt.name(finding.kind))}: {escape(finding.sentence)}"
 
 
-def _list(title: str, sentences: list[str]) -> Iterator[str]:
+def titled(title: str, sentences: list[str]) -> Iterator[str]:
+    """Yield sentences as a list under a title; nothing where there are none."""
     if sentences:
         yield from ("", f"#### {title}", "")
         yield from (f"- {escape(sentence)}" for sentence in sentences)
@@ -118,7 +123,7 @@ def _list(title: str, sentences: list[str]) -> Iterator[str]:
 def _details(report: Report) -> Iterator[str]:
     yield from ("", "<details><summary>Tables and configuration</summary>", "")
     for sheet in sheets(report):
-        yield from _sheet(sheet)
+        yield from table(sheet)
     pairs = fmt.configuration(report)
     if pairs:
         yield from ("#### Configuration", "")
@@ -127,7 +132,8 @@ def _details(report: Report) -> Iterator[str]:
     yield "</details>"
 
 
-def _sheet(sheet: Sheet) -> Iterator[str]:
+def table(sheet: Sheet) -> Iterator[str]:
+    """Yield the lines of a sheet under its title."""
     yield from (f"#### {sheet.title}", "")
     yield f"| {' | '.join(sheet.headers)} |"
     sides = ["---" if index < sheet.left else "---:" for index in range(len(sheet.headers))]

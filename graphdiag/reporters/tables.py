@@ -12,11 +12,13 @@ from math import isfinite
 
 from graphdiag import wording
 from graphdiag.checks import is_imported, nothing_made
-from graphdiag.findings import Gpu, Metrics, Report, SizeRow
+from graphdiag.findings import ArtifactRow, Charge, Gpu, Metrics, Report, SizeRow, StepLedger
 from graphdiag.reporters import format as fmt
 
 NA = "n/a"
 TOP_SIZES = 12
+_NEGLIGIBLE = 1e-4
+"""Share of the mean step below which what is unexplained is not shown."""
 TOP_ARTIFACTS = 8
 
 
@@ -53,20 +55,62 @@ def sheets(report: Report) -> Iterator[Sheet]:
         yield _rates(report)
         if any(metrics.step_ms_mean is not None for _, metrics in _scopes(report)):
             yield _times(report)
+    if report.ledger is not None:
+        yield _ledger(report.ledger)
     if report.step_costs:
-        yield _known(_step_costs(report))
+        yield known(_step_costs(report))
     if report.gpu is not None:
         yield _gpu(report.gpu)
     costs = _artifact_costs(report)
     if costs.rows:
         yield costs
     if report.sizes:
-        yield _known(_sizes(report))
+        yield known(_sizes(report))
     if report.artifacts:
-        yield _known(_artifacts(report))
+        yield known(_artifacts(report))
 
 
-def _known(sheet: Sheet) -> Sheet:
+LEDGER_ROWS = {
+    "achievable": "best achievable",
+    "compile": "1 compile",
+    "shapes": "2 shapes",
+    "fallback": "3 fallback",
+    "padding": "4 padding",
+    "residual": "unexplained",
+}
+
+
+def _ledger(ledger: StepLedger) -> Sheet:
+    rows = []
+    for name, title in LEDGER_ROWS.items():
+        charge: Charge = getattr(ledger, name)
+        amount = charge.ms_per_step
+        if name == "residual" and abs(amount) < _NEGLIGIBLE * ledger.mean_ms:
+            continue
+        interval = NA
+        if charge.ci95 is not None:
+            interval = f"{_rounded(charge.ci95[0])} to {_rounded(charge.ci95[1])}"
+        share = amount / ledger.mean_ms if ledger.mean_ms else 0.0
+        rows.append((title, _rounded(amount), interval, wording.percent(share)))
+    rows.append(("mean step", _rounded(ledger.mean_ms), "", "100 %"))
+    return Sheet(
+        "Where a step's time goes",
+        ("", "ms/step", "95 % interval", "share"),
+        rows,
+        1,
+        (
+            f"Over {wording.count(ledger.steps, 'timed step')} and the compile and capture work "
+            "among them, start-up included. Best achievable: exact replay of every batch. The "
+            "intervals hold together.",
+        ),
+    )
+
+
+def _rounded(ms: float) -> str:
+    return wording.figure(round(ms, 6) + 0.0)
+
+
+def known(sheet: Sheet) -> Sheet:
     """Return the sheet without its columns that hold nothing but n/a; the notes name them."""
     columns = list(zip(*sheet.rows, strict=True))
     unknown = [index for index, column in enumerate(columns) if set(column) == {NA}]
@@ -225,8 +269,11 @@ def _padding(size: SizeRow) -> str:
 
 
 def _artifacts(report: Report) -> Sheet:
-    ordered = sorted(report.artifacts, key=lambda artifact: -artifact.served)
+    ordered = sorted(
+        report.artifacts, key=lambda artifact: (-artifact.served, -(artifact.replays or 0))
+    )
     shown, rest = ordered[:TOP_ARTIFACTS], ordered[TOP_ARTIFACTS:]
+    counted = any(artifact.replays for artifact in ordered)
     rows = [
         (
             fmt.name(artifact.artifact),
@@ -236,25 +283,39 @@ def _artifacts(report: Report) -> Sheet:
             _figure(artifact.capture_ms),
             _figure(artifact.compile_ms),
             wording.size_in_bytes(artifact.pool_bytes, NA),
+            *([wording.count(artifact.replays or 0)] if counted else []),
         )
         for artifact in shown
     ]
     notes = ["served: steps that replayed it."]
+    if counted:
+        notes.append("replays: in steps or not, in the seconds that had some outside of steps.")
     if rest:
         notes.append(f"Left out: {wording.count(len(rest), 'artifact')} that served fewer.")
-    unused = sum(1 for artifact in ordered if artifact.captured and not artifact.served)
+    unused = sum(map(_is_idle, ordered)) if report.steps or counted else 0
     if unused:
         notes.append(f"Captured and never replayed: {unused:,}.")
     return Sheet(
         "Artifacts that served the most steps",
-        ("artifact", "kind", "size", "served", "capture ms", "compile ms", "pool"),
+        (
+            *("artifact", "kind", "size", "served", "capture ms", "compile ms", "pool"),
+            *(("replays",) if counted else ()),
+        ),
         rows,
         2,
         tuple(notes),
     )
 
 
+def _is_idle(artifact: ArtifactRow) -> bool:
+    """Say whether a graph was captured and never replayed; a compiled region is never replayed."""
+    compiled_only = artifact.compile_ms is not None and artifact.capture_ms is None
+    used = artifact.served or artifact.replays
+    return artifact.captured and not compiled_only and not used
+
+
 def _step_costs(report: Report) -> Sheet:
+    sampled = any(costs.gpu_span_ms is not None for costs in report.step_costs.values())
     rows = [
         (
             fmt.name(phase),
@@ -264,20 +325,26 @@ def _step_costs(report: Report) -> Sheet:
             _figure(costs.graph_launch_ms),
             _figure(costs.gpu_busy_ms),
             _figure(costs.gpu_gap_ms),
+            *([_figure(costs.gpu_span_ms)] if sampled else []),
             _figure(costs.launches),
             _figure(costs.kernels),
         )
         for phase, costs in report.step_costs.items()
     ]
+    span = " span: start to end of sampled steps on their GPU stream, idle time included."
     return Sheet(
         "Host and GPU time of a step in ms",
-        ("phase", "steps", "host", "blocked", "replay", "busy", "gap", "launches", "kernels"),
+        (
+            *("phase", "steps", "host", "blocked", "replay", "busy", "gap"),
+            *(["span"] if sampled else []),
+            *("launches", "kernels"),
+        ),
         rows,
         1,
         (
             "Means over the steps profiled. host: without blocked, the wait in copies and syncs; "
             "replay: host time in graph launches; busy, gap: the GPU work that the step launched, "
-            "whenever it ran.",
+            f"whenever it ran.{span if sampled else ''}",
         ),
     )
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from graphdiag.findings import Case, Report
+from graphdiag.findings import AuditFinding, Case, Report
 from graphdiag.reporters import format as fmt
 from graphdiag.reporters.advice import Sizes, advice
 from graphdiag.reporters.advice import sizes as recommended
 from graphdiag.reporters.tables import Sheet, sheets
 
 WIDTH = 80
-_TABLE_WIDTH = 60
+TABLE_WIDTH = 60
 """Columns below which a table would fold the digits of its numbers."""
 _SEVERITIES = {"error": "bold red", "warn": "yellow", "info": "dim"}
 
@@ -52,18 +52,17 @@ def to_text(sections: Iterable[RenderableType], *, width: int = WIDTH, color: bo
 def _sections(report: Report, width: int) -> Iterator[RenderableType]:
     yield _verdict(report)
     yield Text(f"Source: {fmt.clean(report.source, 300)}; {fmt.subject(report)}.", "dim")
-    damage, other_notes = fmt.notes(report)
-    if damage:
-        yield bullets((Text("!", "bold yellow"), fmt.clean(note)) for note in damage)
+    if report.damage:
+        yield bullets((Text("!", "bold yellow"), fmt.clean(note)) for note in report.damage)
     if report.engine.get("simulated"):
         yield Text(f"Simulated: {fmt.clean(str(report.engine['simulated']))}", "yellow")
     yield from _why(report)
     yield from _what_to_do(report)
     yield from _audit(report)
     for sheet in sheets(report):
-        yield from _sheet(sheet) if width >= _TABLE_WIDTH else _rows(sheet)
-    yield from _list("Not identifiable from this source", report.not_identifiable)
-    yield from _list("Notes", other_notes)
+        yield from table(sheet, width)
+    yield from titled("Not identifiable from this source", report.not_identifiable)
+    yield from titled("Notes", fmt.other_notes(report))
     yield from _configuration(report)
 
 
@@ -159,30 +158,40 @@ def _audit(report: Report) -> Iterator[RenderableType]:
     if not report.audit:
         return
     yield heading("Audit of the configuration and the dispatch")
-    yield bullets(
+    yield audit(report.audit)
+
+
+def audit(findings: Sequence[AuditFinding]) -> RenderableType:
+    """Lay out audit findings as a list, the worst first."""
+    return bullets(
         (
             Text(finding.severity, _SEVERITIES[finding.severity]),
             f"{fmt.name(finding.kind)}: "
             f"{fmt.clean(finding.sentence, 300 if finding.severity == 'info' else 1200)}",
         )
-        for finding in fmt.worst_first(report.audit)
+        for finding in fmt.worst_first(findings)
     )
 
 
-def _sheet(sheet: Sheet) -> Iterator[RenderableType]:
+def table(sheet: Sheet, width: int) -> Iterator[RenderableType]:
+    """Lay out a sheet under its title, row by row where ``width`` is too narrow for a table."""
+    yield from _as_table(sheet) if width >= TABLE_WIDTH else _as_rows(sheet)
+
+
+def _as_table(sheet: Sheet) -> Iterator[RenderableType]:
     yield heading(sheet.title)
-    table = Table(box=None, padding=(0, 1), pad_edge=False, show_edge=False)
+    grid = Table(box=None, padding=(0, 1), pad_edge=False, show_edge=False)
     for index, header in enumerate(sheet.headers):
         left = index < sheet.left
-        table.add_column(Text(header, "dim"), justify="left" if left else "right", overflow="fold")
+        grid.add_column(Text(header, "dim"), justify="left" if left else "right", overflow="fold")
     for row in sheet.rows:
-        table.add_row(*map(Text, row))
-    yield Padding(table, (0, 0, 0, 2))
+        grid.add_row(*map(Text, row))
+    yield Padding(grid, (0, 0, 0, 2))
     if sheet.legend:
         yield Padding(Text(sheet.legend, "dim"), (0, 0, 0, 2))
 
 
-def _rows(sheet: Sheet) -> Iterator[RenderableType]:
+def _as_rows(sheet: Sheet) -> Iterator[RenderableType]:
     """Lay a table out row by row, for a terminal in which its numbers would be folded."""
     yield heading(sheet.title)
     for row in sheet.rows:
@@ -193,7 +202,8 @@ def _rows(sheet: Sheet) -> Iterator[RenderableType]:
         yield Padding(Text(sheet.legend, "dim"), (0, 0, 0, 2))
 
 
-def _list(title: str, sentences: list[str]) -> Iterator[RenderableType]:
+def titled(title: str, sentences: Sequence[str]) -> Iterator[RenderableType]:
+    """Lay out sentences as a list under a title; nothing where there are none."""
     if sentences:
         yield heading(title)
         yield bullets(("-", fmt.clean(sentence)) for sentence in sentences)

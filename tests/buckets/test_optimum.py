@@ -33,11 +33,12 @@ class Table:
         return np.array(self.eagerly)[sizes.astype(int) - 1]
 
 
+NO_LIMIT = st.none()
 amounts = st.integers(0, 60).map(float)
 
 
 @st.composite
-def problems(draw, monotone=True, within=st.none(), exact_only=False):
+def problems(draw, monotone=True, within=NO_LIMIT, exact_only=False):
     sizes = sorted(draw(st.sets(st.integers(1, TOP), min_size=1, max_size=8)))
     weights = [float(draw(st.integers(0, 9))) for _ in sizes]
     replayed = [draw(amounts) for _ in range(TOP)]
@@ -110,6 +111,39 @@ def test_best_set_is_that_of_brute_force(problem, count):
     check(problem, count)
 
 
+@st.composite
+def uneven(draw, **more):
+    """A problem whose larger buckets are never more graphs, and its graphs by bucket."""
+    problem = draw(problems(**more))
+    count = len(problem.candidates)
+    graphs = draw(st.lists(st.integers(1, 4), min_size=count, max_size=count))
+    return replace(problem, graphs=np.array(sorted(graphs, reverse=True)))
+
+
+@settings(deadline=None, max_examples=600)
+@given(
+    st.one_of(uneven(), uneven(monotone=False), uneven(within=st.just(2.0))),
+    st.integers(0, 12),
+    st.sampled_from([TOP, TOP, 9]),
+)
+def test_a_count_of_graphs_where_sizes_are_several_and_not_as_many(problem, most, largest):
+    found = optimal_sets(problem, most).best(most, largest)
+    graphs = dict(zip(problem.candidates.tolist(), problem.graphs.tolist(), strict=True))
+    allowed = [size for size in graphs if size <= largest]
+    prices = [
+        by_hand(problem, chosen)
+        for k in range(len(allowed) + 1)
+        for chosen in combinations(allowed, k)
+        if set(problem.keep) <= set(chosen) and sum(graphs[size] for size in chosen) <= most
+    ]
+    if not prices:
+        assert found is None
+        return
+    assert sum(graphs[size] for size in found.tolist()) <= most
+    assert set(problem.keep) <= set(found.tolist())
+    assert by_hand(problem, found.tolist()) == pytest.approx(min(prices))
+
+
 @settings(deadline=None, max_examples=300)
 @given(problems(), st.integers(1, 5), st.integers(1, TOP))
 def test_no_bucket_above_the_largest_that_memory_allows(problem, count, largest):
@@ -156,7 +190,8 @@ def test_monotone_replay_prices_are_monge(prices, data):
     steps = data.draw(st.lists(st.integers(1, 9), min_size=count, max_size=count))
     sums = np.concatenate([[0], np.cumsum(steps)]).astype(float)
     replay = np.array(prices, float)
-    assert is_monge(Stretch(np.arange(count), replay, sums, sums))
+    ones = np.ones(count, np.int64)
+    assert is_monge(Stretch(np.arange(count), replay, sums, sums, ones))
     for a, b, c, d in combinations(range(count + 1), 4):
 
         def cost(i, j):

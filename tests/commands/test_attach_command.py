@@ -132,6 +132,26 @@ def test_another_recording_is_kept_unless_appended_to(
     assert run("attach", pid, "-o", str(folder), "--append")[0] == 0
 
 
+_TITLED = """
+import ctypes
+from pathlib import Path
+fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+start, end = int(fields[47]), int(fields[48])  # as a program's title is set: over its environment
+ctypes.memset(start, 0, end - start)
+assert not Path("/proc/self/environ").read_bytes().strip(b"\\0")
+"""
+
+
+def test_a_process_whose_title_has_overwritten_its_environment(
+    run: Run, started: Engines, tmp_path: Path
+) -> None:
+    pid = listening(started, _TITLED + OFFERED)
+    code, out, err = run("attach", pid, "-o", str(tmp_path / "trace.parquet"))
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{pid}  Python")
+    assert run("detach", pid)[0] == 0
+
+
 def test_an_empty_folder_is_no_recording(run: Run, started: Engines, tmp_path: Path) -> None:
     pid = listening(started)
     (tmp_path / "trace.parquet").mkdir()

@@ -20,7 +20,10 @@ def _examples(page: str) -> list[tuple[str, str]]:
     return re.findall(r"^```\n\$ (graphdiag [^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "examples"), [("report.md", 1), ("check.md", 3)])
+@pytest.mark.parametrize(
+    ("page", "examples"),
+    [("report.md", 1), ("check.md", 4), ("buckets.md", 1), ("compare.md", 1)],
+)
 def test_the_examples_are_real(
     page: str, examples: int, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

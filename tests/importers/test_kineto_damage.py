@@ -35,14 +35,16 @@ EVENTS = [e for i in range(40) for e in replayed_step(DECODE, 1_000_000 + 5_000_
 
 
 def note(path: Path, words: str) -> str:
-    (found,) = [text for text in config(rows(path))["notes"] if words in text]
+    told = config(rows(path))
+    (found,) = [text for key in ("notes", "damage") for text in told.get(key, ()) if words in text]
     return found
 
 
 def sentence(path: Path) -> str:
     """Return the notes of the report, or the error where there is none."""
     try:
-        return " ".join(config(rows(path))["notes"])
+        told = config(rows(path))
+        return " ".join([*told["notes"], *told.get("damage", [])])
     except SourceError as error:
         return str(error)
 
@@ -187,7 +189,7 @@ def test_python_nan_and_broken_characters_cost_nothing(tmp_path: Path) -> None:
     text = one_line([noise, *EVENTS, broken]).encode().replace(b"CUT", b"k\xe2\x82")
     found = rows(write(tmp_path, text))
     assert of(found, "mark")[0]["kernels"] == 201
-    assert not [text for text in config(found)["notes"] if "cannot be read" in text]
+    assert "damage" not in config(found)
 
 
 def test_an_event_larger_than_any_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_a_cut_gzip_is_read_up_to_its_cut_and_says_so(tmp_path):
     whole = read(sglang_log, write(tmp_path, text)).filter(pl.col("event") == "step")
     assert 5000 < len(steps) < 15_000
     assert steps["requested"].to_list() == whole["requested"].to_list()[: len(steps)]
-    assert any("cut short" in note and str(path) in note for note in configs(frame)[0]["notes"])
+    assert any("cut short" in note and str(path) in note for note in configs(frame)[0]["damage"])
 
 
 def test_lines_of_a_json_formatter(tmp_path):
@@ -198,3 +198,72 @@ def test_any_bytes_give_rows_or_one_sentence(tmp_path, pieces, block_bytes):
         except SourceError:
             continue  # bytes that begin as a gzip does and are none
         alike(whole, read(importer, path, block_bytes=block_bytes))
+
+
+# --- files that overlap -----------------------------------------------------------------------
+
+
+def of_lines(path):
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def refused(tmp_path, importer, *texts, block=1 << 22):
+    """The sentences that refuse logs of these texts, given in either order."""
+    paths = [tmp_path / name for name in ("a.log", "b.log")]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_bytes(text)
+        os.utime(path, (1_780_000_000, 1_780_000_000))
+    told = set()
+    for given_paths in (paths, paths[::-1]):
+        with pytest.raises(SourceError) as error:
+            list(importer.read([Source(str(path)) for path in given_paths], block))
+        told.add(str(error.value).replace(f"{tmp_path}/", ""))
+    return told
+
+
+TWICE = (
+    "b.log: its first lines are in a.log as well, so their steps would count twice; give only one "
+    "of them, or parts that do not overlap."
+)
+
+
+@CASES
+@pytest.mark.parametrize("block", [200, 5_000, 1 << 22])
+def test_a_part_that_another_one_holds_whole_is_refused(tmp_path, path, block):
+    lines = of_lines(path)
+    whole, part = b"".join(lines), b"".join(lines[len(lines) // 2 :])
+    assert refused(tmp_path, importer_of(path), whole, part, block=block) == {TWICE}
+
+
+@CASES
+@pytest.mark.parametrize("common", [4, 5])
+def test_a_part_that_repeats_the_last_lines_of_the_one_before_is_refused(tmp_path, path, common):
+    lines = of_lines(path)
+    half = len(lines) // 2
+    texts = b"".join(lines[: half + common]), b"".join(lines[half:])
+    assert refused(tmp_path, importer_of(path), *texts, block=5_000) == {TWICE}
+
+
+def test_a_copy_taken_earlier_is_refused(tmp_path):
+    lines = of_lines(PATHS[0])
+    grown, copy = b"".join(lines), b"".join(lines[: len(lines) - 2])
+    assert all("as well" in told for told in refused(tmp_path, importer_of(PATHS[0]), grown, copy))
+
+
+def test_colours_do_not_hide_an_overlap(tmp_path):
+    lines = of_lines(PATHS[0])
+    plain, coloured = b"".join(lines), b"".join(b"\x1b[32m" + line for line in lines)
+    found = refused(tmp_path, importer_of(PATHS[0]), plain, coloured)
+    assert all("as well" in told for told in found)
+
+
+@CASES
+def test_parts_that_do_not_overlap_are_read(tmp_path, path):
+    lines = of_lines(path)
+    parts = [tmp_path / f"{number}.log" for number in range(3)]
+    third = len(lines) // 3
+    for number, part in enumerate(parts):
+        end = None if number == 2 else (number + 1) * third
+        part.write_bytes(b"".join(lines[number * third : end]))
+        os.utime(part, ns=(path.stat().st_mtime_ns,) * 2)
+    list(importer_of(path).read([Source(str(part)) for part in parts]))

@@ -48,7 +48,8 @@ def test_has_verdict_cases_evidence_and_the_flag_in_a_code_block() -> None:
 
 def test_a_damaged_source_is_said_under_its_name() -> None:
     cut = "The trace is not whole: the file is cut short (it has no end)."
-    lines = markdown.render(msgspec.structs.replace(read("padding"), notes=[cut])).splitlines()
+    report = msgspec.structs.replace(read("padding"), notes=[cut], damage=[cut])
+    lines = markdown.render(report).splitlines()
     assert lines[4].startswith("Source: ")
     assert lines[6] == f"**Note**: {cut}"
     assert "#### Notes" not in lines

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 from sample_reports import read
 
-from graphdiag.findings import SizeRow
+from graphdiag.findings import ArtifactRow, SizeRow
 from graphdiag.reporters.tables import Sheet, sheets
 
 
@@ -94,3 +94,26 @@ def test_graph_memory_alone_makes_no_compile_or_capture() -> None:
     metrics = msgspec.structs.replace(read("padding").metrics, **made)
     sheet = _sheet("padding", "Compile", metrics=metrics, periods={})
     assert sheet.rows == [("whole trace", "n/a", "n/a", "n/a", "n/a")]
+
+
+def test_a_compiled_region_is_no_capture_that_never_replayed() -> None:
+    region = ArtifactRow(
+        artifact="f a.py:1", kind="dynamo", served=0, captured=True, compile_ms=3.0
+    )
+    graph = ArtifactRow(artifact="decode/4", kind="cuda_graph", served=0, captured=True)
+    legend = _sheet("padding", "Artifacts", artifacts=[region, graph]).legend
+    assert "Captured and never replayed: 1." in legend
+    legend = _sheet("padding", "Artifacts", artifacts=[region, graph], steps=0).legend
+    assert "never replayed" not in legend
+
+
+def test_replays_outside_steps_have_a_column_where_there_are_any() -> None:
+    rows = [
+        ArtifactRow(artifact="a", kind="cuda_graph", served=0, captured=True),
+        ArtifactRow(artifact="b", kind="cuda_graph", served=0, captured=True, replays=1200),
+    ]
+    sheet = _sheet("padding", "Artifacts", artifacts=rows, steps=0)
+    assert sheet.headers[-1] == "replays"
+    assert [(row[0], row[-1]) for row in sheet.rows] == [("b", "1,200"), ("a", "0")]
+    assert "Captured and never replayed: 1." in sheet.legend
+    assert "replays" not in _sheet("padding", "Artifacts").headers

@@ -75,7 +75,7 @@ def test_a_narrow_terminal_gets_rows_instead_of_folded_numbers() -> None:
 
 def test_a_damaged_source_is_said_under_its_name() -> None:
     cut = "The trace is not whole: the file is cut short (it has no end)."
-    report = msgspec.structs.replace(read("padding"), notes=["Other.", cut])
+    report = msgspec.structs.replace(read("padding"), notes=[cut, "Other."], damage=[cut])
     shown = text.render(report)
     source, why = shown.index("\nSource: "), shown.index("\n\nWhy (")
     assert source < shown.index(f"\n  ! {cut}\n") < why

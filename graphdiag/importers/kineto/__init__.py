@@ -20,7 +20,7 @@ from graphdiag.importers.kineto.attribution import Step, outer_steps
 from graphdiag.importers.kineto.costs import step_costs, window
 from graphdiag.importers.kineto.events import EventLog, Events
 from graphdiag.importers.kineto.header import Header, parse_header
-from graphdiag.importers.kineto.notes import reading_notes, step_notes, window_notes
+from graphdiag.importers.kineto.notes import damage, step_notes, window_notes
 from graphdiag.importers.kineto.stream import Contents, read_trace
 from graphdiag.importers.kineto.tables import capture_rows, run_row, step_rows, window_row
 from graphdiag.importers.source import Source
@@ -74,13 +74,13 @@ def _rows(
         "pid": events.pid,
     }
     notes = [
-        *reading_notes(log, contents, len(steps)),
         *window_notes(events, measured, contents.lost_events),
         *step_notes(steps, costs, contents.lost_events),
     ]
     if start is not None and start + base_ns < _ABSOLUTE_NS:
         notes.append("The trace does not name the base of its clock: its dates are not real.")
-    yield run_row(None if start is None else start + base_ns, _config(header, steps, notes), common)
+    config = _config(header, steps, notes, damage(log, contents, len(steps)))
+    yield run_row(None if start is None else start + base_ns, config, common)
     yield capture_rows(events.annotations, base_ns, common)
     counted = _numbered(steps, common, numbers)
     lost = contents.lost_events
@@ -89,10 +89,13 @@ def _rows(
         yield window_row(measured, base_ns, common)
 
 
-def _config(header: Header, steps: Sequence[Step], notes: list[str]) -> dict[str, Any]:
+def _config(
+    header: Header, steps: Sequence[Step], notes: list[str], damaged: list[str]
+) -> dict[str, Any]:
     engines = {step.label.engine for step in steps}
     engine = "sglang" if "sglang" in engines else "vllm" if engines else None
-    return {"engine": engine, **header.config, "importer": NAME, "notes": notes}
+    config = {"engine": engine, **header.config, "importer": NAME, "notes": notes}
+    return {**config, "damage": damaged} if damaged else config
 
 
 def _numbered(

@@ -20,8 +20,8 @@ _LOST = (
 )
 
 
-def reading_notes(log: EventLog, contents: Contents, steps: int) -> list[str]:
-    """Return what went wrong when the file was read; ``steps`` are those found in it."""
+def damage(log: EventLog, contents: Contents, steps: int) -> list[str]:
+    """Return what was not read of the file; ``steps`` are those found in it."""
     notes = []
     if contents.cut:
         lost = _LOST if contents.lost_events and steps else ""

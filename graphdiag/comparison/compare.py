@@ -1,0 +1,147 @@
+"""From two traces to a comparison: the change, its terms, what they mean, what else differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdiag.comparison import sentences
+from graphdiag.comparison.answer import Comparison, PerToken, TermIntervals, Terms
+from graphdiag.comparison.change import Change, Measured, Timed, measure_change, modes_of
+from graphdiag.comparison.differences import differences
+from graphdiag.comparison.goodput import Served, judge
+from graphdiag.comparison.keyaudit import key_audit
+from graphdiag.comparison.remarks import apart, not_identifiable, notes
+from graphdiag.comparison.sizechange import size_changes
+from graphdiag.comparison.startup import start_up
+from graphdiag.diagnosis import report_of
+from graphdiag.ledger import Outside
+from graphdiag.runconfig import last_config
+from graphdiag.steptable import START_UP, step_table
+from graphdiag.summary import Summary
+from graphdiag.work import work_in_window
+
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True)
+class Run:
+    """One of the two: its summary, what the comparison calls it, and what it served.
+
+    ``served`` is None where no objective between tokens was given.
+    """
+
+    summary: Summary
+    source: str
+    served: Served | None = None
+
+
+@dataclass(frozen=True)
+class Slo:
+    """Objectives in ms: for the interval between tokens, and for the first one."""
+
+    itl_ms: float | None = None
+    ttft_ms: float | None = None
+
+
+def compare(base: Run, candidate: Run, slo: Slo | None = None) -> Comparison:
+    """Compare two runs; what the data cannot tell is null and named."""
+    pair = (base.summary, candidate.summary)
+    sides = [_timed(summary) for summary in pair]
+    later = [_steady(side) for side in sides]
+    whole = measure_change(*sides) if all(map(_has_steps, sides)) else None
+    steady = measure_change(*later) if all(map(_has_steps, later)) else None
+    unlike = apart(pair)
+    split, steady_split = (None if unlike else one for one in (whole, steady))
+    changed = differences(*pair)
+    reports = (report_of(base.summary, base.source), report_of(candidate.summary, candidate.source))
+    starts = (start_up(pair[0]), start_up(pair[1]))
+    objectives = None
+    if slo is not None:
+        served = (base.served, candidate.served)
+        same = split is None or not split.terms["traffic_mix"].is_real
+        objectives = judge(served, starts, slo.itl_ms, slo.ttft_ms, same_traffic=same)
+    sizes = size_changes(*pair)
+    cold = [
+        _has_steps(one) and not _has_steps(rest) for one, rest in zip(sides, later, strict=True)
+    ]
+    told = (
+        sentences.untimed(reports[0].metrics, reports[1].metrics)
+        if whole is None
+        else sentences.verdict(split, whole)
+    )
+    return Comparison(
+        format=1,
+        base_source=base.source,
+        candidate_source=candidate.source,
+        delta_ms_per_step=None if whole is None else _ms(whole.delta.value),
+        ci95=None if whole is None else _interval(whole.delta),
+        base_ms_per_step=None if whole is None else _ms(whole.base.mean),
+        candidate_ms_per_step=None if whole is None else _ms(whole.candidate.mean),
+        terms=None if split is None else _terms(split),
+        terms_ci95=None if split is None else _intervals(split),
+        matched_ms_per_step=None if split is None else _ms(split.matched.value),
+        matched_ci95=None if split is None else _interval(split.matched),
+        steady_ms_per_step=None if steady is None else _ms(steady.delta.value),
+        steady_ci95=None if steady is None else _interval(steady.delta),
+        base_steady_ms_per_step=None if steady is None else _ms(steady.base.mean),
+        candidate_steady_ms_per_step=None if steady is None else _ms(steady.candidate.mean),
+        steady_matched_ms_per_step=(
+            None if steady_split is None else _ms(steady_split.matched.value)
+        ),
+        steady_matched_ci95=None if steady_split is None else _interval(steady_split.matched),
+        per_token=None if split is None else _per_token(split),
+        verdict=told,
+        waterfall=[] if split is None else sentences.waterfall(split),
+        objectives=objectives,
+        differences=changed,
+        key_audit=key_audit(*pair, changed),
+        base_start_up=starts[0],
+        candidate_start_up=starts[1],
+        sizes=sizes,
+        not_identifiable=not_identifiable(pair, whole, unlike, objectives),
+        notes=notes(pair, split, sizes, cold, base.source == candidate.source),
+        base=reports[0],
+        candidate=reports[1],
+    )
+
+
+def _timed(summary: Summary) -> Timed:
+    work = Outside()
+    if not last_config(summary.events).get("sampled"):
+        found = work_in_window(summary)
+        work = Outside(found.in_start_up or 0.0, found.in_steady or 0.0)
+    return Timed(step_table(summary), modes_of(summary), work)
+
+
+def _steady(side: Timed) -> Timed:
+    return Timed(side.table.without(START_UP), side.modes, Outside(later=side.work.later))
+
+
+def _has_steps(side: Timed) -> bool:
+    return bool(side.table.steps.sum() > 0)
+
+
+def _ms(ns: float) -> float:
+    return ns / _NS_PER_MS
+
+
+def _interval(change: Change) -> tuple[float, float] | None:
+    return None if change.ci95 is None else (_ms(change.ci95[0]), _ms(change.ci95[1]))
+
+
+def _terms(change: Measured) -> Terms:
+    return Terms(**{name: _ms(term.value) for name, term in change.terms.items()})
+
+
+def _intervals(change: Measured) -> TermIntervals:
+    return TermIntervals(**{name: _interval(term) for name, term in change.terms.items()})
+
+
+def _per_token(change: Measured) -> PerToken | None:
+    if change.per_token is None:
+        return None
+    return PerToken(
+        delta_ms=_ms(change.per_token.value),
+        ci95=_interval(change.per_token),
+        terms=Terms(**{name: _ms(value) for name, value in change.per_token_terms.items()}),
+    )

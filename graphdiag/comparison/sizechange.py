@@ -1,0 +1,54 @@
+"""What became of each requested size: its steps, bucket and time in both runs."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from graphdiag.comparison.answer import SizeChange
+from graphdiag.metrics import is_real, is_target
+from graphdiag.summary import Summary
+
+_NS_PER_MS = 1e6
+_KEYS = ["phase", "requested"]
+
+
+def size_changes(base: Summary, candidate: Summary) -> list[SizeChange]:
+    """Return every size that either run was asked for, by phase and size."""
+    both = _sizes(base, "base").join(
+        _sizes(candidate, "candidate"), on=_KEYS, how="full", coalesce=True, nulls_equal=True
+    )
+    change = pl.col("candidate_ms") - pl.col("base_ms")
+    share = (pl.col("base_share") + pl.col("candidate_share")) / 2
+    table = (
+        both.with_columns(pl.col("base_steps", "candidate_steps").fill_null(0))
+        .with_columns(change.alias("change_ms"), (change * share).alias("cost_ms_per_step"))
+        .drop("base_share", "candidate_share")
+        .sort(_KEYS, nulls_last=True)
+    )
+    return [SizeChange(**row) for row in table.iter_rows(named=True)]
+
+
+def _sizes(summary: Summary, name: str) -> pl.DataFrame:
+    steps = summary.groups.filter(is_real() & is_target()).with_columns(
+        pl.col("phase").fill_null("unknown")
+    )
+    timed = pl.col("dur_ns_weight").sum()
+    mean = pl.col("dur_ns").sum() / timed / _NS_PER_MS
+    sizes = steps.group_by(_KEYS).agg(
+        pl.col("weight").sum().alias(f"{name}_steps"),
+        pl.when(timed > 0).then(mean).alias(f"{name}_ms"),
+        timed.alias("timed"),
+    )
+    share = pl.col("timed") / pl.col("timed").sum()
+    buckets = (
+        steps.group_by(*_KEYS, "bucket")
+        .agg(pl.col("weight").sum())
+        .sort("weight", "bucket", descending=True, nulls_last=True)
+        .unique(_KEYS, keep="first", maintain_order=True)
+        .select(*_KEYS, pl.col("bucket").alias(f"{name}_bucket"))
+    )
+    return (
+        sizes.with_columns(share.alias(f"{name}_share"))
+        .drop("timed")
+        .join(buckets, on=_KEYS, nulls_equal=True)
+    )

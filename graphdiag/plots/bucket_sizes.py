@@ -1,0 +1,200 @@
+"""What was asked for and what was padded, by requested size, with the captured sizes over it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import holoviews as hv
+import numpy as np
+
+from graphdiag import wording
+from graphdiag.buckets.answer import BucketAnswer
+from graphdiag.plots import palette
+from graphdiag.plots.bars import Bars, Floats, fits_log, gather
+from graphdiag.plots.style import empty, framed, hover
+
+NO_SIZES_NOW = (
+    "Which sizes are captured now was not recorded, so that padding is not known: give them as "
+    "--current, or record the engine with graphdiag record."
+)
+_HEADROOM = 1.08
+_MANY = 64
+"""Captured sizes from which their rulings are fainter, not to hide the bars."""
+_TRIANGLES = 1.035
+"""Where the recommended sizes stand above the bars, as a multiple of the tallest."""
+
+
+def requested_sizes(answer: BucketAnswer) -> hv.Overlay:
+    """Return the histogram of requested sizes under the captured and the recommended ones.
+
+    The orange part of a bar is the share of the executed rows that is padding.
+    """
+    log = fits_log(answer.sizes)
+    bars = gather(answer.sizes, log=log)
+    scale = 100.0 if answer.shares else 1.0
+    heights = bars.steps * scale
+    replayed = (bars.steps - bars.eager) * scale
+    padding = replayed * bars.waste
+    told = _told(answer, bars)
+    layers = []
+    if answer.current is None:
+        layers.append(_boxes(bars, 0 * heights, heights, told, "steps", palette.REPLAY))
+    else:
+        solid = replayed - padding
+        layers.append(_boxes(bars, 0 * heights, solid, told, "requested rows", palette.REPLAY))
+        layers.append(_boxes(bars, solid, replayed, told, "padded rows", palette.PADDING))
+        if bars.eager.any():
+            layers.append(_boxes(bars, replayed, heights, told, "ran eager", palette.EAGER))
+    top = float(heights.max())
+    unit = "share of steps in %" if answer.shares else "steps"
+    return _over_sizes(hv.Overlay(layers), answer, bars, top, log=log, y=unit, mark=True)
+
+
+def padding_by_size(answer: BucketAnswer) -> hv.Overlay | hv.Div:
+    """Return each requested size's share of all padded rows under the captured sizes."""
+    if answer.current is None:
+        return empty(NO_SIZES_NOW)
+    log = fits_log(answer.sizes)
+    bars = gather(answer.sizes, log=log)
+    padded = float(bars.padded.sum())
+    if not padded:
+        return empty("No row was padded: every step that replayed asked for a captured size.")
+    share = bars.padded / padded * 100
+    told = _told(answer, bars)
+    boxes = _boxes(bars, 0 * share, share, told, "padded rows", palette.PADDING)
+    y = "share of all padded rows in %"
+    top = float(share.max())
+    return _over_sizes(hv.Overlay([boxes]), answer, bars, top, log=log, y=y, mark=False)
+
+
+def size_label(answer: BucketAnswer) -> str:
+    """Return the label of an axis of requested sizes, with its unit."""
+    return f"requested size ({answer.axis or 'rows'} in a step)"
+
+
+def size_range(answer: BucketAnswer, *, log: bool) -> tuple[float, float]:
+    """Return from where to where an axis of requested sizes goes: to the bucket of the largest."""
+    first, last = answer.sizes[0].requested, answer.sizes[-1]
+    highest = max(last.bucket or 0, last.requested)
+    margin = max(0.5, 0.01 * (highest - first))
+    return (first * 0.85, highest * 1.15) if log else (first - margin - 0.5, highest + margin)
+
+
+def _told(answer: BucketAnswer, bars: Bars) -> dict[str, list[str]]:
+    """Return the exact figures of each bar, as they are shown under the pointer."""
+    total, padded = float(bars.steps.sum()), float(bars.padded.sum())
+    columns: dict[str, list[str]] = {"size": [], "steps": []}
+    for first, last, steps in zip(bars.first, bars.last, bars.steps, strict=True):
+        columns["size"].append(f"{first:,}" if first == last else f"{first:,} to {last:,}")
+        count = "" if answer.shares else f"{steps:,.0f} "
+        share = wording.percent(steps / total)
+        columns["steps"].append(f"{count}({share})" if count else share)
+    if answer.current is None:
+        return columns
+    columns["bucket"] = [
+        _between(least, most) for least, most in zip(bars.least, bars.most, strict=True)
+    ]
+    pairs = list(zip(bars.requested, bars.padded, strict=True))
+    columns["padding"] = [_padding(*pair, shares=answer.shares) for pair in pairs]
+    if padded:
+        columns["share"] = [wording.percent(rows / padded) for rows in bars.padded]
+    return columns
+
+
+def _between(least: int, most: int) -> str:
+    if least == most:
+        return f"{most:,}" if most else "none, eager"
+    return f"{least:,} to {most:,}" if least else f"to {most:,}, or eager"
+
+
+def _padding(requested: float, rows: float, *, shares: bool) -> str:
+    if not rows:
+        return "none" if requested else "none, eager"
+    count = "" if shares else f"{rows:,.0f} rows, "
+    return f"{count}{wording.percent(rows / requested)} of requested"
+
+
+_HOVER = {
+    "size": "requested",
+    "steps": "steps",
+    "bucket": "bucket",
+    "padding": "padding",
+    "share": "of all padding",
+}
+
+
+def _boxes(
+    bars: Bars, bottom: Floats, top: Floats, told: dict[str, list[str]], label: str, color: str
+) -> hv.Rectangles:
+    shown = {name: title for name, title in _HOVER.items() if name in told}
+    data: dict[str, Any] = {"x0": bars.left, "y0": bottom, "x1": bars.right, "y1": top, **told}
+    boxes = hv.Rectangles(data, kdims=["x0", "y0", "x1", "y1"], vdims=list(told), label=label)
+    return boxes.opts(color=color, line_width=0, **hover(**shown))
+
+
+def _over_sizes(
+    layers: hv.Overlay,
+    answer: BucketAnswer,
+    bars: Bars,
+    top: float,
+    *,
+    log: bool,
+    y: str,
+    mark: bool,
+) -> hv.Overlay:
+    """Lay the captured sizes over ``layers`` as rulings, and the recommended ones as triangles."""
+    if answer.current is not None:
+        layers = layers * _rulings(answer, top * _HEADROOM)
+    if mark and answer.recommended is not None:
+        layers = layers * _triangles(answer.recommended.buckets, top * _TRIANGLES)
+    several = bool((bars.last > bars.first).any())
+    return framed(
+        layers,
+        x=size_label(answer),
+        y=f"{y}, per bar" if several else y,
+        x_range=size_range(answer, log=log),
+        y_range=(0.0, top * _HEADROOM),
+        x_log=log,
+    )
+
+
+def _rulings(answer: BucketAnswer, top: float) -> hv.Segments:
+    buckets = [] if answer.current is None else answer.current.buckets
+    served = dict.fromkeys(buckets, 0.0)
+    for size in answer.sizes:
+        if size.bucket in served:
+            served[size.bucket] += size.steps
+    shares = [wording.percent(steps / answer.steps) for steps in served.values()]
+    data = {
+        "x": buckets,
+        "bottom": np.zeros(len(buckets)),
+        "x_to": buckets,
+        "top": np.full(len(buckets), top),
+        "captured": [f"{bucket:,}" for bucket in buckets],
+        "serves": [f"{share} of steps" for share in shares],
+    }
+    rulings = hv.Segments(
+        data,
+        kdims=["x", "bottom", "x_to", "top"],
+        vdims=["captured", "serves"],
+        label="captured now",
+    )
+    alpha = 0.8 if len(buckets) <= _MANY else 0.4
+    shown = hover(captured="captured now", serves="serves")
+    return rulings.opts(color=palette.NOW, line_width=1, line_alpha=alpha, **shown)
+
+
+def _triangles(buckets: list[int], height: float) -> hv.Scatter:
+    data = {
+        "x": buckets,
+        "y": np.full(len(buckets), height),
+        "recommended": [f"{bucket:,}" for bucket in buckets],
+    }
+    triangles = hv.Scatter(data, kdims=["x"], vdims=["y", "recommended"], label="recommended")
+    return triangles.opts(
+        color=palette.RECOMMENDED,
+        marker="inverted_triangle",
+        size=8,
+        line_color=None,
+        **hover(recommended="recommended"),
+    )

@@ -1,0 +1,157 @@
+"""The frame of every page: what goes on one, and how it becomes a file.
+
+What a trace says is untrusted. Jinja escapes it where it is text, ``tojson`` where it is a
+picture's data, and Bokeh where it is under the pointer; beyond that the page's policy lets no
+script run but the three it came with, and nothing reach a network.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import holoviews as hv
+from bokeh.embed import json_item
+from bokeh.resources import Resources
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from graphdiag import __version__
+from graphdiag.reporters import format as fmt
+from graphdiag.reporters.tables import Sheet
+
+MOST_LINES = 100
+MOST_PASTED = 20_000
+"""Lines of a list, characters of a flag: a page stays small whatever a trace says."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Something to paste, whole: ``title`` says where, ``text`` is what the button copies."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading over sentences (as given; shortened and escaped here) and what to paste."""
+
+    title: str
+    lines: Sequence[str] = ()
+    flags: Sequence[Flag] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture, or an ``hv.Div`` of words in its place; ``reading`` says how to read it."""
+
+    title: str
+    reading: str
+    plot: Any
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page from top to bottom.
+
+    Attributes
+    ----------
+    title
+        What the browser's tab and the line above the answer say.
+    answer
+        The sentence on top.
+    about
+        What it is about: the source and its traffic.
+    advice
+        What to do, before the pictures.
+    figures, sheets
+        Pictures, then tables.
+    notes
+        What is not known, and remarks, at the end.
+    """
+
+    title: str
+    answer: str
+    about: Sequence[str]
+    advice: Sequence[Section]
+    figures: Sequence[Figure]
+    sheets: Sequence[Sheet]
+    notes: Sequence[Section]
+
+
+def render(page: Page) -> str:
+    """Return ``page`` as one HTML file that needs no other."""
+    drawn = [_drawn(figure, number) for number, figure in enumerate(page.figures)]
+    bokeh = _bokeh() if any(one["item"] for one in drawn) else []
+    scripts = [*bokeh, _asset("page.js")]
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            page=page,
+            advice=[_section(section) for section in page.advice],
+            notes=[_section(section) for section in page.notes if section.lines],
+            figures=drawn,
+            style=_asset("page.css"),
+            scripts=scripts,
+            hashes=" ".join(map(_hash, scripts)),
+            version=__version__,
+        )
+    )
+
+
+def _section(section: Section) -> Section:
+    """Return a section with its lines and flags cleaned and, where they are endless, cut."""
+    lines = [fmt.clean(line) for line in section.lines[:MOST_LINES]]
+    more = len(section.lines) - len(lines)
+    return Section(
+        fmt.clean(section.title),
+        [*lines, f"{more:,} more are in --json."] if more else lines,
+        [Flag(flag.title, fmt.clean(flag.text, MOST_PASTED)) for flag in section.flags],
+    )
+
+
+def _drawn(figure: Figure, number: int) -> dict[str, Any]:
+    """Return a figure for the template: words, or the item that Bokeh embeds."""
+    words = figure.plot.data if isinstance(figure.plot, hv.Div) else None
+    target = f"plot-{number}"
+    item = None if words else json_item(hv.render(figure.plot, backend="bokeh"))
+    return {"figure": figure, "words": words, "item": item, "target": target}
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters["clean"] = fmt.clean
+    # Bokeh reads its items in order: a reference comes after what it refers to.
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
+    return environment
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files(__package__) / "templates" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _bokeh() -> list[str]:
+    """Return Bokeh's own scripts, without widgets and tables."""
+    resources = Resources(mode="inline", components=["bokeh"], log_level="error")
+    return [str(script) for script in resources.js_raw]
+
+
+def _hash(script: str) -> str:
+    """Return a script's source expression in a Content-Security-Policy."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

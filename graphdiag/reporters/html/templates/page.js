@@ -1,0 +1,71 @@
+"use strict";
+
+// Draws the pictures, gives them the page's colours, and makes the copy buttons work.
+(() => {
+  // Properties of Bokeh's axes, grids, legends and titles, and the page's colour that each takes.
+  const COLORS = {
+    axis_label_text_color: "--ink",
+    axis_line_color: "--muted",
+    grid_line_color: "--line",
+    label_text_color: "--ink",
+    major_label_text_color: "--ink",
+    major_tick_line_color: "--muted",
+    minor_tick_line_color: "--line",
+  };
+  let views = [];
+
+  function color() {
+    const style = getComputedStyle(document.documentElement);
+    for (const view of views) {
+      for (const model of view.model.references()) {
+        for (const [property, name] of Object.entries(COLORS)) {
+          if (property in model.properties) {
+            model[property] = style.getPropertyValue(name).trim();
+          }
+        }
+      }
+    }
+  }
+
+  async function draw() {
+    const items = [...document.querySelectorAll("script.item")];
+    const drawn = items.map((item) => (
+      Bokeh.embed.embed_item(JSON.parse(item.textContent), item.dataset.target)
+    ));
+    views = (await Promise.all(drawn)).flatMap((manager) => [...manager]);
+    color();
+    document.documentElement.dataset.drawn = String(views.length);
+  }
+
+  // A printer takes what is painted when this returns; Bokeh alone would paint later.
+  function print(begins) {
+    document.documentElement.classList.toggle("on-paper", begins);
+    color();
+    for (const view of views) {
+      view.paint?.();
+    }
+  }
+
+  async function copy(button) {
+    const code = button.closest(".flag").querySelector("code");
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+    } catch {
+      getSelection().selectAllChildren(code);
+      if (!document.execCommand("copy")) {
+        button.textContent = "Press Ctrl+C";
+        return;
+      }
+    }
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  }
+
+  for (const button of document.querySelectorAll("button.copy")) {
+    button.addEventListener("click", () => copy(button));
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", color);
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
+  draw();
+})();

@@ -1,0 +1,90 @@
+"""Strings of a trace are shown and never run, wherever on a page they stand."""
+
+import holoviews as hv
+import pytest
+from msgspec.structs import replace
+
+from graphdiag.plots import palette
+from graphdiag.plots.style import framed, hover
+from graphdiag.reporters import buckets_html
+from graphdiag.reporters.html import Figure, Flag, Page, Section, render
+from graphdiag.reporters.tables import Sheet
+from tests.plots import answers
+
+HOSTILE = [
+    "<img src=x onerror=\"document.title='hit'\">",
+    "</script><script>document.title='hit'</script>",
+    "'\"><svg onload=\"document.title='hit'\">",
+    "<!--<script>document.title='hit'",
+    r"$$\href{javascript:document.title='hit'}{x}$$",
+    "<link rel=stylesheet href=http://127.0.0.1:9/x.css>",
+    "@what{safe} @{what} ${document.title='hit'} {{ 7*7 }}",
+]
+
+
+def was_hit(shown) -> bool:
+    return "hit" in shown.tab.evaluate("document.title").replace("document.title='hit'", "")
+
+
+def page(text: str) -> Page:
+    bars = hv.Rectangles(
+        {"x0": [0], "y0": [0], "x1": [1], "y1": [1], "what": [text]},
+        kdims=["x0", "y0", "x1", "y1"],
+        vdims=["what"],
+        label="bars",
+    ).opts(color=palette.PADDING, **hover(what="what"))
+    plot = framed(hv.Overlay([bars]), x=text, y=text, x_range=(0, 1), y_range=(0, 1))
+    return Page(
+        title="graphdiag",
+        answer=text,
+        about=[text],
+        advice=[Section(text, [text, text], [Flag(text, text)])],
+        figures=[Figure(text, text, plot)],
+        sheets=[Sheet(text, (text,), [(text,)], 1, (text,))],
+        notes=[Section(text, [text])],
+    )
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_is_shown_and_not_run(show, text):
+    shown = show(render(page(text)))
+    shown.tab.wait_for_timeout(200)
+    assert shown.complaints == []
+    assert len(shown.requests) == 1
+    assert not was_hit(shown)
+    assert shown.tab.locator("h1").inner_text() == text
+    assert shown.tab.locator("td").inner_text() == text
+    assert shown.tab.locator("pre").inner_text() == text
+    assert text in shown.hover(shown.plots[0], palette.PADDING)
+    assert shown.complaints == []
+    assert not was_hit(shown)
+
+
+def test_a_trace_s_words_in_the_bucket_page(show):
+    text = HOSTILE[1]
+    answer = replace(
+        answers.practice(),
+        source=text,
+        axis=text,
+        phase=text,
+        engine_version=text,
+        sentence=text * 20_000,
+        notes=[text, "x" * (1 << 20)],
+        not_identifiable=[text],
+    )
+    page = buckets_html.render(answer)
+    assert len(page) < 5 << 20
+    shown = show(page)
+    assert shown.complaints == []
+    assert not was_hit(shown)
+    assert shown.tab.locator("h1").inner_text().startswith(text)
+    assert text in shown.tab.locator(".about").first.inner_text()
+    assert len(shown.plots) == 3
+
+
+def test_a_script_that_got_in_would_not_run(show):
+    text = buckets_html.render(answers.practice())
+    injected = "<script>document.title='hit'</script><img src=x onerror=\"document.title='hit'\">"
+    shown = show(text.replace("<main>", f"<main>{injected}"))
+    assert not was_hit(shown)
+    assert any("Content Security Policy" in words for words in shown.complaints)
