@@ -106,8 +106,8 @@ def measure_costs(summary: Summary) -> CostModel:
     unsized = whole.filter(~sized)
     if not timed:
         return CostModel({}, {}, _with_unpriced(price(rows, {}), unsized), None, None, None)
-    tokens = _context_costs(groups, phases)
-    bare = _rows(_without_context(groups, tokens), phases)
+    tokens = context_costs(groups)
+    bare = _rows(without_context(groups, tokens), phases)
     curves, row_curves = _curves(rows, len(phases)), _curves(bare, len(phases))
     prices = _with_unpriced(price(bare, row_curves), unsized)
     # The timeline does not tell requested sizes apart, so that it cannot leave some rows out.
@@ -209,7 +209,7 @@ def _intervals(
         .group_by("bin", *_ROW_KEYS)
         .agg(pl.col("weight", "requested_rows", "dur_ns", "dur_ns_weight", "kv_tokens").sum())
     )
-    table = _without_context(table, tokens)
+    table = without_context(table, tokens)
     bins = table["bin"].unique().sort()
     if len(bins) < MIN_BINS:
         return None, None
@@ -242,24 +242,23 @@ def _resample(sums: NDArray[np.float64], template: Rows, phases: int) -> list[Pr
     return found
 
 
-def _context_costs(groups: pl.DataFrame, phases: list[str]) -> dict[str, float]:
-    """Return what a token of context costs in each phase where it is recorded, ns."""
+def context_costs(groups: pl.DataFrame) -> dict[str, float]:
+    """Return what a token of context costs in each phase where that is identifiable, ns.
+
+    ``groups`` are replays with their phase filled in; see
+    :func:`graphdiag.curves.cost_of_context`.
+    """
+    timed = groups.filter(pl.col("bucket").is_not_null() & (pl.col("dur_ns_weight") > 0))
     costs = {}
-    for phase in phases:
-        replays = groups.filter(
-            (pl.col("phase") == phase)
-            & pl.col("bucket").is_not_null()
-            & (pl.col("dur_ns_weight") > 0)
-        )
+    for (phase,), replays in timed.group_by("phase", maintain_order=True):
         columns = replays.select("dur_ns", "dur_ns_weight", "kv_tokens").cast(pl.Float64)
-        if len(replays):
-            costs[phase] = cost_of_context(
-                replays["bucket"].cast(pl.Int64).to_numpy(), *(one.to_numpy() for one in columns)
-            )
+        costs[str(phase)] = cost_of_context(
+            replays["bucket"].cast(pl.Int64).to_numpy(), *(one.to_numpy() for one in columns)
+        )
     return {phase: cost for phase, cost in costs.items() if cost}
 
 
-def _without_context(table: pl.DataFrame, tokens: dict[str, float]) -> pl.DataFrame:
+def without_context(table: pl.DataFrame, tokens: dict[str, float]) -> pl.DataFrame:
     """Return ``table`` with what its context costs taken out of its times."""
     if not tokens:
         return table

@@ -15,7 +15,7 @@ import polars as pl
 
 from graphdiag.bootstrap import RESAMPLES, block_draws, percentiles
 from graphdiag.buckets.problem import Floats
-from graphdiag.costs import MIN_BINS
+from graphdiag.costs import MIN_BINS, context_costs, without_context
 from graphdiag.curves import Curve, Measured, fit_shared_curve, isotonic
 from graphdiag.metrics import REPLAYED, is_real, is_target
 from graphdiag.periods import STEADY
@@ -55,6 +55,8 @@ class TimePrices:
         Launch saving in ns (eager minus replay of the same size) where eager steps were timed;
         interpolated between, and the nearest beyond. Empty where none were: then it is taken as 0,
         and sets that would run replayed sizes eager must not be compared.
+    row_context
+        What a requested row's context costs, ns: the same in every bucket, and so in no choice.
     resampled
         The prices measured on each resample of the trace's time; none with too little time.
     slices
@@ -64,6 +66,7 @@ class TimePrices:
     curve: Curve
     saved_sizes: Floats
     saved: Floats
+    row_context: float = 0.0
     resampled: tuple[TimePrices, ...] = ()
     slices: int = 0
 
@@ -99,24 +102,36 @@ def measure_prices(
 
     A curve needs two buckets that were replayed and timed. Eager steps are those that fell back,
     and all timed steps of ``baseline``, a trace of the same engine with its graphs off.
-    ``resample`` measures them on each resample of the trace's slices of time too.
+    ``resample`` measures them on each resample of the trace's slices of time too. Where context is
+    recorded its cost is told apart: padded rows attend to none.
     """
     steady = is_real() & is_target() & steps & (pl.col("period") == STEADY)
     replays = steady & pl.col("outcome").is_in(REPLAYED)
     eager = steady & (pl.col("outcome") == "fallback")
+    served = _named(summary.groups.filter(replays))
+    tokens = context_costs(served)
     beside: Measured | None = None
     if baseline is not None:
         off = steady & pl.col("outcome").is_in(["eager", "fallback"])
-        beside = _measured(baseline.groups.filter(off), "requested")
+        without_graphs = _named(baseline.groups.filter(off))
+        if not without_graphs["kv_tokens"].sum():
+            tokens = {}  # what is in its times must stay in those they are held against
+        beside = _measured(without_context(without_graphs, tokens), "requested")
+    fallbacks = _named(summary.groups.filter(eager))
     prices = _prices(
-        _measured(summary.groups.filter(replays), "bucket"),
-        _measured(summary.groups.filter(eager), "requested"),
+        _measured(without_context(served, tokens), "bucket"),
+        _measured(without_context(fallbacks, tokens), "requested"),
         beside,
     )
-    if prices is None or not resample:
+    if prices is None:
+        return None
+    prices = replace(prices, row_context=_row_context(served, tokens))
+    if not resample:
         return prices
-    replayed = _Slices(summary.slices.filter(replays), "bucket")
-    fell_back = _Slices(summary.slices.filter(eager), "requested")
+    replayed, fell_back = (
+        _Slices(without_context(_named(summary.slices.filter(which)), tokens), size)
+        for which, size in ((replays, "bucket"), (eager, "requested"))
+    )
     slices = summary.slices.filter(steady)["slice"].unique().sort().to_list()
     if len(slices) < MIN_BINS:
         return prices
@@ -130,6 +145,17 @@ def measure_prices(
     return replace(prices, resampled=known, slices=len(slices))
 
 
+def _named(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(pl.col("phase").fill_null("unknown"))
+
+
+def _row_context(served: pl.DataFrame, tokens: dict[str, float]) -> float:
+    """Return what the context of a requested row costs on average, ns."""
+    rows = int((served["requested"].fill_null(0) * served["weight"]).sum())
+    spent = int(served["dur_ns"].sum()) - float(without_context(served, tokens)["dur_ns"].sum())
+    return spent / rows if rows else 0.0
+
+
 def _measured(rows: pl.DataFrame, size: str) -> Measured:
     table = _by_size(rows, size).group_by("phase", "size").agg(pl.col("time", "steps").sum())
     table = table.sort("phase", "size")
@@ -141,7 +167,6 @@ def _measured(rows: pl.DataFrame, size: str) -> Measured:
 
 def _by_size(rows: pl.DataFrame, size: str) -> pl.DataFrame:
     return rows.filter((pl.col(size) > 0) & (pl.col("dur_ns_weight") > 0)).with_columns(
-        pl.col("phase").fill_null("unknown"),
         size=pl.col(size).cast(pl.Float64),
         time=pl.col("dur_ns").cast(pl.Float64),
         steps=pl.col("dur_ns_weight").cast(pl.Float64),

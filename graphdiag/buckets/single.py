@@ -90,7 +90,9 @@ class SingleChanges:
         return change if change is not None and self._granted(change.buckets) else None
 
     def _granted(self, buckets: Ints) -> bool:
-        return self.sets.wishes.granted_by(buckets.tolist(), self.sets.memory)
+        sizes = buckets.tolist()
+        legal = not self.valuer.setting.rules.refusals(sizes)
+        return legal and self.sets.wishes.granted_by(sizes, self.sets.memory)
 
     def _described(self, change: Change, find: Finder) -> SingleChange | None:
         """Describe ``change``; None where its gain on traffic it was not fitted to is noise.

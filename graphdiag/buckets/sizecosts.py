@@ -25,6 +25,7 @@ def size_costs(problem: Problem, buckets: Ints, times: TimePrices | None) -> lis
     if times is not None:
         own, saving = times.curve.at(sizes) / _NS_PER_MS, times.saving(sizes) / _NS_PER_MS
         replay = times.curve.at(np.maximum(found, problem.sizes).astype(np.float64)) / _NS_PER_MS
+        context = times.row_context * sizes / _NS_PER_MS
     costs = []
     for index, size in enumerate(problem.sizes.tolist()):
         bucket = int(found[index]) or None
@@ -37,8 +38,8 @@ def size_costs(problem: Problem, buckets: Ints, times: TimePrices | None) -> lis
                 steps=float(problem.weights[index]),
                 bucket=bucket,
                 padded_rows=int(padded[index]) if bucket else None,
-                replay_ms=float(replay[index]) if timed else None,
-                eager_ms=float(own[index] + saving[index]) if known else None,
+                replay_ms=float(replay[index] + context[index]) if timed else None,
+                eager_ms=float(own[index] + saving[index] + context[index]) if known else None,
                 padded_ms=waste,
                 launch_saving_ms=saved,
                 net_ms=None if waste is None or saved is None else saved - waste,

@@ -41,7 +41,7 @@ class Valuer:
         """Return what ``buckets`` give on the whole traffic."""
         sizes = [int(size) for size in buckets]
         service, memory = serve(self.problem, buckets), self.setting.memory
-        cost = service.price / service.steps / _NS_PER_MS
+        cost = (service.price / service.steps + self._context()) / _NS_PER_MS
         return Plan(
             buckets=sizes,
             graphs=memory.graphs(sizes),
@@ -64,6 +64,14 @@ class Valuer:
             unit=self.unit,
             ci95=None if interval is None else (interval[0] / scale, interval[1] / scale),
         )
+
+    def _context(self) -> float:
+        """Return what the context of a step costs, ns: the same under every set."""
+        times, problem = self.setting.times, self.problem
+        if times is None:
+            return 0.0
+        rows = float((problem.weights * problem.sizes).sum() / problem.weights.sum())
+        return times.row_context * rows
 
     def saved(self, buckets: Ints) -> float:
         """Return the price that ``buckets`` save over the current ones, on the whole traffic."""

@@ -80,7 +80,7 @@ def decompose(
 
     ``modes`` is, for each of the two, how most replays of a phase ran (``full``, ``piecewise``…).
     """
-    strata = sorted(_strata(base) | _strata(candidate))
+    strata = _strata(base, candidate)
     sides = [_Side(one, strata) for one in (base, candidate)]
     for side, other in (sides, reversed(sides)):
         side.borrow(other)
@@ -89,8 +89,8 @@ def decompose(
     token = (before.token + after.token) / 2
     longer = float((share * token * (after.context - before.context)).sum())
     mean = (before.total() + after.total()) / 2
-    kinds = {phase: _other_kind(phase, base, candidate, modes) for phase, _ in strata}
-    other_kind = np.array([kinds[phase] for phase, _ in strata])
+    kinds = [_other_kind(phase, base, candidate, modes) for phase in strata.phases]
+    other_kind = np.array(kinds, dtype=bool)[strata.phase]
     faster = (after.token - before.token) * (before.context + after.context) / 2
     ideal = share * (after.ideal - before.ideal + faster)
     per = [side.ledger.total_steps for side in sides]
@@ -117,32 +117,49 @@ def decompose(
     )
 
 
-def _strata(one: Ledger) -> set[tuple[str, int]]:
-    return {
-        (one.phases[phase], int(size)) for phase, size in zip(one.phase, one.requested, strict=True)
-    }
+@dataclass(frozen=True)
+class _Strata:
+    """Pairs of phase (index into ``phases``) and requested size, in order, each once."""
+
+    phases: list[str]
+    phase: Ints
+    sizes: Ints
+    width: int
+
+    def places(self, one: Ledger) -> Ints:
+        """Return where the strata of ``one`` are among these."""
+        codes = _codes(one, self.phases, self.width)
+        return np.searchsorted(self.phase * self.width + self.sizes, codes)
+
+
+def _strata(base: Ledger, candidate: Ledger) -> _Strata:
+    phases = sorted({*base.phases, *candidate.phases})
+    width = 1 + int(max(one.requested.max(initial=0) for one in (base, candidate)))
+    codes = np.union1d(*(_codes(one, phases, width) for one in (base, candidate)))
+    return _Strata(phases, codes // width, codes % width, width)
+
+
+def _codes(one: Ledger, phases: list[str], width: int) -> Ints:
+    code = np.array([phases.index(name) for name in one.phases], dtype=np.int64)
+    codes: Ints = code[one.phase] * width + one.requested
+    return codes
 
 
 class _Side:
     """One ledger laid out over the strata of both, with what it would take where it saw none."""
 
-    def __init__(self, ledger: Ledger, strata: list[tuple[str, int]]) -> None:
+    def __init__(self, ledger: Ledger, strata: _Strata) -> None:
         self.ledger = ledger
-        place = {stratum: index for index, stratum in enumerate(strata)}
-        names = [
-            (ledger.phases[phase], int(size))
-            for phase, size in zip(ledger.phase, ledger.requested, strict=True)
-        ]
-        at = np.array([place[name] for name in names], dtype=np.int64)
-        self.seen = np.zeros(len(strata), dtype=bool)
-        self.share, self.ideal, self.padding, self.fallback = np.zeros((4, len(strata)))
-        self.context = np.zeros(len(strata))
+        at, number = strata.places(ledger), len(strata.sizes)
+        self.seen = np.zeros(number, dtype=bool)
+        self.share, self.ideal, self.padding, self.fallback = np.zeros((4, number))
+        self.context = np.zeros(number)
         self.seen[at] = True
         self.share[at] = ledger.steps / ledger.total_steps
         self.ideal[at], self.padding[at] = ledger.ideal, ledger.padding
         self.fallback[at], self.context[at] = ledger.fallback, ledger.context
         costs = {name: model.token_ns for name, model in ledger.models.items()}
-        self.token = np.array([costs.get(phase, np.nan) for phase, _ in strata])
+        self.token = np.array([costs.get(name, np.nan) for name in strata.phases])[strata.phase]
         self._impute(strata)
 
     def total(self) -> Floats:
@@ -157,11 +174,11 @@ class _Side:
             mine[~self.seen] = getattr(other, name)[~self.seen]
         self.token = np.where(np.isnan(self.token), other.token, self.token)
 
-    def _impute(self, strata: list[tuple[str, int]]) -> None:
-        phases = np.array([phase for phase, _ in strata])
-        sizes = np.array([size for _, size in strata], dtype=np.int64)
+    def _impute(self, strata: _Strata) -> None:
+        sizes = strata.sizes
         for name, model in self.ledger.models.items():
-            missing = (phases == name) & ~self.seen & (sizes != NO_SIZE)
+            mine = strata.phase == strata.phases.index(name)
+            missing = mine & ~self.seen & (sizes != NO_SIZE)
             ideal = model.ideal(sizes[missing].astype(np.float64))
             if ideal is None or not missing.any():
                 continue

@@ -45,7 +45,9 @@ def rules(config: Mapping[str, Any], axis: str | None, phase: str | None) -> Rul
         reasons["most"] = f"The scheduler puts at most {budget} tokens in a step."
     stride = _stride(run, captured, reasons, notes)
     shards = _shards(run, captured, reasons, notes)
-    compiled = _compile_sizes(run, budget, notes)
+    multiple = math.lcm(stride, shards)
+    # One that is no multiple can be in no list: an engine that runs does not have it.
+    compiled = tuple(n for n in _compile_sizes(run, budget, notes) if n % multiple == 0)
     if compiled:
         reasons["must_contain"] = "Every size of compile_sizes must be captured as well."
     if run.get("mode") == "NONE":
@@ -57,7 +59,7 @@ def rules(config: Mapping[str, Any], axis: str | None, phase: str | None) -> Rul
         version=version_of(run),
         phase=None,
         axis="tokens",
-        multiple_of=math.lcm(stride, shards),
+        multiple_of=multiple,
         most=budget,
         must_contain=compiled,
         required=compiled,
