@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import struct
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphdiag_collectors.blocks import NULL, Fields, Lane, join
-from graphdiag_collectors.channel import Channel, Refuse, Start
+from graphdiag_collectors.blocks import NULL, Fields, Lane
+from graphdiag_collectors.channel import Refuse, Start
 from graphdiag_collectors.labels import Words
+from graphdiag_collectors.packed_channel import PackedChannel
 
 _CLOCKS = ("start", "end", "entered", "returned", "dispatch", "launch")
 _SIZES = ("requested", "num_reqs", "num_tokens", "tokens_out", "queued", "shape")
@@ -88,45 +89,16 @@ class StepLane(Lane):
         }
 
 
-class StepChannel(Channel):
+class StepChannel(PackedChannel):
     """A channel whose usual steps may be recorded as such rows, in :attr:`usual`."""
 
     def __init__(
         self, wake: SimpleQueue[None], defaults: Words, refuse: Refuse, start: Start
     ) -> None:
-        super().__init__(wake, defaults, refuse, start)
         self.usual = StepLane(wake)
-
-    def place_row(self, *row: Any) -> None:
-        """Record a row the slow way: there is no block yet, or it is full, or a value is odd."""
-        lane = self.usual
-        try:
-            if not lane.block:
-                self._start_lane(lane)
-            if lane.offset + ROW_WIDTH > len(lane.block):
-                lane.swap()
-            pack_row(lane.block, lane.offset, *row)
-            lane.offset += ROW_WIDTH
-        except Exception as error:
-            self.refuse(f"{type(error).__name__}: {error}")
-
-    def take(self) -> Fields | None:
-        """Return the rows recorded since the last call; the writer's, as the rest below."""
-        return join(super().take(), self.usual.take())
-
-    def dropped(self) -> int:
-        """Return how many rows were dropped because the writer fell behind."""
-        return super().dropped() + self.usual.dropped()
-
-    def stop(self) -> None:
-        """Drop every later row."""
-        super().stop()
-        self.usual.stop()
-
-    def sleep(self) -> None:
-        """Forget every row, and ask to be started by the next one."""
-        super().sleep()
-        self.usual.sleep()
+        super().__init__(
+            wake, defaults, refuse, start, lane=self.usual, pack=pack_row, width=ROW_WIDTH
+        )
 
 
 def _ns(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
