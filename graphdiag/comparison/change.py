@@ -144,9 +144,8 @@ def _draws(tables: list[StepTable]) -> list[tuple[Floats, ...]]:
     if min(table.slices for table in tables) < LEAST_SLICES:
         return []
     both = [block_draws(table.slices, RESAMPLES, seed) for seed, table in enumerate(tables)]
-    steps = [table.steps.sum(axis=1) for table in tables]
     return [
         draw
         for draw in zip(*both, strict=True)
-        if all(times @ each > 0 for times, each in zip(draw, steps, strict=True))
+        if all(table.size_of(times) > 0 for table, times in zip(tables, draw, strict=True))
     ]

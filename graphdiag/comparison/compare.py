@@ -98,7 +98,7 @@ def compare(base: Run, candidate: Run, slo: Slo | None = None) -> Comparison:
         base_start_up=starts[0],
         candidate_start_up=starts[1],
         sizes=sizes,
-        not_identifiable=not_identifiable(pair, whole, unlike, objectives),
+        not_identifiable=not_identifiable(pair, whole, unlike, starts, objectives),
         notes=notes(pair, split, sizes, cold, base.source == candidate.source),
         base=reports[0],
         candidate=reports[1],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from graphdiag.comparison.answer import Objectives, SizeChange
+from graphdiag.comparison.answer import Objectives, SizeChange, StartUp
 from graphdiag.comparison.change import Measured
 from graphdiag.metrics import is_real, is_target
 from graphdiag.runconfig import last_config
@@ -43,6 +43,7 @@ def not_identifiable(
     pair: Pair,
     change: Measured | None,
     unlike: list[str],
+    starts: tuple[StartUp, StartUp],
     objectives: Objectives | None,
 ) -> list[str]:
     """Return sentences on what the two do not tell, and what would.
@@ -70,6 +71,12 @@ def not_identifiable(
             told.append(
                 f"What {one.unpriced_fallback:,.0f} fallback steps of the {name} cost: nothing "
                 "replayed in their phase; record a run in which graphs replay."
+            )
+    for name, summary, start in zip(SIDES, pair, starts, strict=True):
+        if start.first_step_s is None and _steps(summary):
+            told.append(
+                f"The time to the first step of the {name}: nothing before that step is on record; "
+                "record the engine from its start (graphdiag record)."
             )
     if objectives is not None and objectives.slo_ttft_ms is not None:
         told.append(
@@ -121,7 +128,7 @@ def notes(
 
 def _untimed(name: str, summary: Summary) -> str:
     steps = summary.groups.filter(is_real() & is_target())
-    number = int(steps["weight"].sum())
+    number = _steps(summary)
     if not number:
         return f"The change in step time: the {name} holds no step; record its engine under load."
     if not int(steps["dur_ns_weight"].sum()):
@@ -132,6 +139,10 @@ def _untimed(name: str, summary: Summary) -> str:
     if not int(summary.slices["dur_ns_weight"].sum()):
         return f"The change in step time: no step of the {name} says when it began."
     return ""
+
+
+def _steps(summary: Summary) -> int:
+    return int(summary.groups.filter(is_real() & is_target())["weight"].sum())
 
 
 def _share_without(summary: Summary, column: str) -> float:

@@ -15,7 +15,7 @@ _NAMED = 0.02
 
 WORDS = {
     "traffic_mix": ("other traffic", "other traffic"),
-    "compile": ("compilation in the measurement", "less compilation in the measurement"),
+    "compile": ("start-up in the measurement", "less start-up in the measurement"),
     "shapes": ("shapes recompiling or capturing", "fewer shapes recompiling or capturing"),
     "fallback": ("fallback to eager", "less fallback to eager"),
     "padding": ("padding", "less padding"),

@@ -13,8 +13,8 @@ from graphdiag.summary import Summary
 def start_up(summary: Summary) -> StartUp:
     """Measure the start of the last run in ``summary``.
 
-    It begins with the first event on record, so that what an engine did before it was recorded is
-    not in it. An imported source that shows no compilation and no capture does not tell what they
+    It begins with the first row on record, so that what an engine did before it was recorded is not
+    in it. An imported source that shows no compilation and no capture does not tell what they
     took.
     """
     events = summary.events
@@ -24,7 +24,9 @@ def start_up(summary: Summary) -> StartUp:
     first_step = steps["t_min"].min()
     own = events.filter(mine)
     made = own.filter(pl.col("event").is_in(["capture", "compile"]))
-    begun = own["t_ns"].min()
+    # What ran before the first real step, dummies and warm-up, is on record as steps as well.
+    other = summary.groups.filter(mine & ~(is_real() & is_target()))
+    begun = pl.concat([own["t_ns"], other["t_min"]]).min()
     waited = None
     if isinstance(first_step, int) and isinstance(begun, int) and begun <= first_step:
         waited = (first_step - begun) / 1e9

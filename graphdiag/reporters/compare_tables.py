@@ -238,7 +238,7 @@ def _start_up(found: Comparison) -> Sheet:
         rows,
         1,
         (
-            "Time to first step: from the first event on record to the first real step. Artifacts: "
+            "Time to first step: from the first row on record to the first real step. Artifacts: "
             "of the whole run.",
         ),
     )

@@ -298,6 +298,15 @@ def test_sampled_steps_are_said_and_their_compiling_is_not_counted():
     assert any("The source of the candidate shows only some steps" in note for note in found.notes)
 
 
+def test_a_start_that_is_not_on_record_is_said():
+    found = compared(steps(SIZES, 60, eager), chapter_one(60)[1])
+    assert found.base_start_up.first_step_s is None
+    assert found.not_identifiable == [
+        "The time to the first step of the base: nothing before that step is on record; record the "
+        "engine from its start (graphdiag record)."
+    ]
+
+
 def test_one_bucket_alone_in_both_prices_no_padding():
     one = steps(SIZES, 200, lambda size: replayed(size, (32,)))
     slower = steps(SIZES, 200, lambda size: replayed(size, (32,), launch_ms=0.5))

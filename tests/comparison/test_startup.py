@@ -94,8 +94,8 @@ def test_without_a_step_or_with_events_after_it_the_time_is_not_known():
     assert measured(step(8, 8, 0.0), event("run", 4 * S, config={})).first_step_s is None
 
 
-def test_synthetic_steps_are_no_first_step():
+def test_synthetic_steps_are_no_first_step_and_part_of_the_start():
     found = measured(
-        event("run", 0, config={}), step(8, 8, 1 * S, kind="warmup"), step(8, 8, 5 * S)
+        event("run", 2 * S, config={}), step(8, 8, 1 * S, kind="warmup"), step(8, 8, 5 * S)
     )
-    assert found.first_step_s == 5
+    assert found.first_step_s == 4

@@ -20,7 +20,7 @@ def main() -> None:
     llm = LLM(
         model=model,
         skip_tokenizer_init=True,
-        max_num_seqs=48,
+        max_num_seqs=256,  # so that every size may have a full graph
         max_model_len=256,
         max_num_batched_tokens=256,
         dtype="float32",
