@@ -159,6 +159,8 @@ class _Planner:
             return sentences.nothing_fits(self.limits)
         if not len(self.current) or not self.wishes.granted_by(self.current.tolist(), self.memory):
             return None
+        if not self.valuer.is_priced(self.current):
+            return sentences.NO_PRICE
         if self.valuer.saved(chosen) <= 0:
             return sentences.BEST_ALREADY
         if tested is not None and not is_real(tested):
@@ -173,6 +175,8 @@ class _Planner:
         ends_trap = changes.out_of_the_trap()
         if ends_trap is not None:
             return ends_trap, None, ends_trap
+        if not self.valuer.is_priced(self.current):
+            return None, None, None
         return changes.best(), changes.best_move(), None
 
     def _fitted(self, count: int, parts: Split) -> Ints | None:

@@ -9,6 +9,10 @@ from graphdiag.buckets.changes import Change, Moved
 from graphdiag.buckets.prices import EAGER_ROWS
 from graphdiag.wording import count, figure, measure, percent
 
+NO_PRICE = (
+    "What the current set costs is not identifiable: it leaves sizes eager, and no eager step was "
+    "timed here; a trace of the engine with graphs off as --baseline tells."
+)
 EAGER_WINS = "Eager steps cost no more than replays here: no set of graphs saves anything."
 BEST_ALREADY = "No other set of as many graphs serves this traffic better: keep the current one."
 
@@ -37,11 +41,11 @@ def conclusion(
         )
     if current.cost_ms_per_step is not None and recommended.cost_ms_per_step is not None:
         told += f", {_ms_less(current.cost_ms_per_step - recommended.cost_ms_per_step)}"
-    if tested is not None:
+    if tested is not None and tested.per_step > 0:
         told += f"; on traffic it was not fitted to, {amount(tested)} less"
         if tested.unit == "rows" and current.fallback_rate != recommended.fallback_rate:
             told += f" (an eager step counted as {EAGER_ROWS:g} times its rows)"
-    return f"{told}.{_drift(held_out)}"
+    return f"{told}.{_drift(held_out) if tested is not None and tested.per_step > 0 else ''}"
 
 
 def limits(max_graphs: int | None, budget_mib: float | None) -> str:

@@ -118,6 +118,13 @@ class Setting:
         both = sorted(set(keep) & set(forbid))
         if both:
             raise GraphdiagError(f"{both[0]} is both kept and forbidden; choose one.")
+        needed = sorted(set(self.rules.required) & set(forbid))
+        if needed:
+            title = TITLES[self.rules.engine]
+            raise GraphdiagError(
+                f"--forbid {needed[0]}: {title} needs it in every list; "
+                f"{self.rules.reasons.get('must_contain', 'take it off')}"
+            )
         for size in keep:
             if self.rules.legal_above(np.array([size]))[0] != size:
                 title = TITLES[self.rules.engine]

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphdiag.buckets.answer import Gain, Plan
 from graphdiag.buckets.heldout import Split, gain
-from graphdiag.buckets.problem import Ints, Problem, serve
+from graphdiag.buckets.problem import Ints, Problem, Service, serve
 from graphdiag.buckets.setting import Setting
 
 _NS_PER_MS = 1e6
@@ -47,7 +47,7 @@ class Valuer:
             graphs=memory.graphs(sizes),
             padding_ratio=service.padding_ratio,
             fallback_rate=service.fallback_rate,
-            cost_ms_per_step=cost if self.unit == "ms" else None,
+            cost_ms_per_step=cost if self.unit == "ms" and self._has_price(service) else None,
             memory_mib=memory.mib(sizes),
             warmup_s=memory.seconds(sizes),
         )
@@ -64,6 +64,14 @@ class Valuer:
             unit=self.unit,
             ci95=None if interval is None else (interval[0] / scale, interval[1] / scale),
         )
+
+    def is_priced(self, buckets: Ints) -> bool:
+        """Say whether the price of ``buckets`` is known: not where eager steps were never timed."""
+        return self._has_price(serve(self.problem, buckets))
+
+    def _has_price(self, service: Service) -> bool:
+        times = self.setting.times
+        return times is None or len(times.saved) > 0 or not service.fallback
 
     def _context(self) -> float:
         """Return what the context of a step costs, ns: the same under every set."""

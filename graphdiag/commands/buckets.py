@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -101,6 +102,8 @@ def command(
     requested,count (a range such as 5-8,31% is spread evenly) or the same as JSON.
     """
     form = common.form(as_json, as_markdown)
+    if html is not None and output is not None and Path(html).resolve() == Path(output).resolve():
+        raise click.UsageError("-o and --html name one file; give each its own.")
     for target in (output, html):
         if target is not None and target != "-":
             common.refuse_output(target)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +13,21 @@ from graphdiag.commands import common
 if TYPE_CHECKING:
     from graphdiag.comparison.answer import Comparison
 
-MILLISECONDS = click.FloatRange(0, min_open=True)
+
+class Milliseconds(click.FloatRange):
+    """A finite number of milliseconds above 0."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
+            self.fail(f"{value} is no number of milliseconds.", param, ctx)
+        return number
+
+
+MILLISECONDS = Milliseconds(0, min_open=True)
 
 
 @click.command()

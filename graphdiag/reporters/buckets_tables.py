@@ -112,7 +112,9 @@ def _frontier(answer: BucketAnswer) -> Sheet:
     for index in shown:
         plan = plans[index]
         names = ["knee"] if len(plan.buckets) == answer.knee else []
-        names += ["as many as now"] if plan == answer.best_same_count else []
+        if plan == answer.best_same_count and answer.current is not None:
+            as_many = len(plan.buckets) == len(answer.current.buckets)
+            names.append("as many as now" if as_many else "more bring nothing")
         rows.append((*_plan_row(", ".join(names), plan)[1:], ", ".join(names)))
     return Sheet(
         "The best set of each count",

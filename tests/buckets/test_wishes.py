@@ -39,7 +39,7 @@ def least(problem, sets, found):
 
 
 @settings(max_examples=200)
-@given(problems(), st.integers(1, 5), st.integers(0, 40), st.floats(0, 30))
+@given(problems(), st.integers(1, 5), st.integers(0, 40), st.integers(0, 30))
 def test_the_best_set_within_a_memory_budget(problem, count, mib, pool):
     costs = memory(pool=pool, graph=3.0)
     sets = BestSets(problem, Wishes(budget_mib=mib), costs, count)

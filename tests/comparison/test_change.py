@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphdiag.comparison import change as change_module
 from graphdiag.comparison.change import Timed, measure_change
 from graphdiag.comparison.decomposition import TERMS
 from graphdiag.comparison.sentences import verdict
@@ -28,12 +27,6 @@ CAUSES = {
     "other traffic and padding": (replace(BASE, buckets=COARSE, load=15.0), "padding"),
     "graphs off": (replace(BASE, buckets=()), None),
 }
-
-
-@pytest.fixture(autouse=True)
-def fewer_resamples(monkeypatch):
-    """A hundred resamples are enough for a test, and half the time."""
-    monkeypatch.setattr(change_module, "RESAMPLES", 100)
 
 
 def timed(run: Run, seed: int) -> Timed:

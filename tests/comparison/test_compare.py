@@ -367,7 +367,7 @@ def traces(draw):
     return rows
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(traces(), traces())
 def test_any_two_traces_compare(base, candidate):
     found = compared(base, candidate, Slo(10.0, 100.0))
