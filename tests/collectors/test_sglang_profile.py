@@ -97,7 +97,8 @@ def test_a_batch_of_several_forwards_is_one_step(hooks: Hooks, folder: Path, tor
     assert window.finished.wait(10)
     told = kernels(folder)
     assert sorted(one[0] for one in told) == [1, 1, 2, 2, 3, 3, 4]
-    assert [one[1] for one in told if one[0] == 2] == [None, 1]  # the last one's
+    of_step = [one[1] for one in told if one[0] == 2]
+    assert sorted(of_step, key=lambda known: known or 0) == [None, 1]  # one row has it
 
 
 def test_forwards_that_no_scheduler_runs_are_steps(
