@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 RESAMPLES = 200
+LEAST_STRETCHES = 8
+"""Fewest stretches of time that an interval is drawn from."""
 _SEED = 20_240_607
 _NORMAL_95 = 1.96
 

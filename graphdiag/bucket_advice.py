@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphdiag.audit.trap import fallback_trap
+from graphdiag.audit.trap import fallback_trap, size_out_of_trap
 from graphdiag.buckets.histogram import Part, histogram
 from graphdiag.buckets.setting import Setting, of_summary
 from graphdiag.costs import measure_costs
@@ -39,5 +39,4 @@ def trapped_up_to(summary: Summary) -> int | None:
     """Return the size that would have kept the engine out of a fallback trap; None outside one."""
     config = last_config(summary.events)
     evidence = Evidence(summary, config, histogram(summary, config), measure_costs(summary))
-    sizes = [int(found.data["size_needed"]) for found in fallback_trap(evidence)]
-    return max(sizes, default=None)
+    return size_out_of_trap(fallback_trap(evidence))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphdiag.bootstrap import block_draws, joint_half_widths
+from graphdiag.bootstrap import LEAST_STRETCHES, block_draws, joint_half_widths
 from graphdiag.findings import Charge, StepLedger
-from graphdiag.ledger import Ledger, Outside, ledger
+from graphdiag.ledger import NO_WORK, Ledger, Outside, ledger
 from graphdiag.runconfig import last_config
 from graphdiag.steptable import Floats, step_table
 from graphdiag.summary import Summary
 from graphdiag.work import Work
 
-LEAST_SLICES = 8
-"""Fewest slices of time that intervals are drawn from."""
 _NAMES = ("achievable", "compile", "shapes", "fallback", "padding", "residual")
 _NS_PER_MS = 1e6
 
@@ -26,13 +24,11 @@ def step_ledger(summary: Summary, work: Work) -> StepLedger | None:
     table = step_table(summary)
     if not table.steps.sum():
         return None
-    outside = Outside()
-    if not last_config(summary.events).get("sampled"):
-        outside = Outside(work.in_start_up or 0.0, work.in_steady or 0.0)
+    outside = work_outside(summary, work)
     book = ledger(table, work=outside)
     amounts = _amounts(book)
     half = None
-    if table.slices >= LEAST_SLICES:
+    if table.slices >= LEAST_STRETCHES:
         drawn = [
             _amounts(ledger(one, work=outside.times(table.size_of(times))))
             for times in block_draws(table.slices)
@@ -47,6 +43,13 @@ def step_ledger(summary: Summary, work: Work) -> StepLedger | None:
         for i, (name, value) in enumerate(zip(_NAMES, amounts, strict=True))
     }
     return StepLedger(steps=round(book.total_steps), mean_ms=book.mean / _NS_PER_MS, **charges)
+
+
+def work_outside(summary: Summary, work: Work) -> Outside:
+    """Return ``work`` as the ledger takes it: none where the source shows only some steps."""
+    if last_config(summary.events).get("sampled"):
+        return NO_WORK
+    return Outside(work.in_start_up or 0.0, work.in_steady or 0.0)
 
 
 def _interval(name: str, value: float, half: float) -> tuple[float, float]:

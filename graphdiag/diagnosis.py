@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from graphdiag.audit import audit
+from graphdiag.audit.trap import size_out_of_trap
 from graphdiag.buckets.histogram import histogram
 from graphdiag.buckets.recommend import recommend
 from graphdiag.buckets.setting import of_summary
@@ -63,7 +64,7 @@ def report_of(summary: Summary, source: str) -> Report:
         None
         if _lookup_fails(findings)
         else recommend(
-            of_summary(summary, source, trapped_up_to=_trapped_up_to(findings), resample=False)
+            of_summary(summary, source, trapped_up_to=size_out_of_trap(findings), resample=False)
         )
     )
     judged = periods["steady"] if periods["steady"].eligible_steps else overall
@@ -97,11 +98,6 @@ def report_of(summary: Summary, source: str) -> Report:
 
 def _lookup_fails(findings: list[AuditFinding]) -> bool:
     return any(f.kind == "unused_artifacts" and f.severity == "error" for f in findings)
-
-
-def _trapped_up_to(findings: list[AuditFinding]) -> int | None:
-    sizes = [int(f.data["size_needed"]) for f in findings if f.kind == "fallback_trap"]
-    return max(sizes, default=None)
 
 
 def _engine(config: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ only entered the wrong one of two stable states.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -53,6 +54,12 @@ def fallback_trap(evidence: Evidence) -> list[AuditFinding]:
             if finding is not None:
                 findings.append(finding)
     return findings
+
+
+def size_out_of_trap(findings: Iterable[AuditFinding]) -> int | None:
+    """Return the size that would have kept the engine out of a trap; None where there is none."""
+    sizes = [int(each.data["size_needed"]) for each in findings if each.kind == "fallback_trap"]
+    return max(sizes, default=None)
 
 
 def _trap_in(evidence: Evidence, run: str | None, phase: str, curve: Curve) -> AuditFinding | None:

@@ -50,6 +50,11 @@ class Gain(msgspec.Struct, kw_only=True, frozen=True):
     unit: Literal["ms", "rows"]
     ci95: tuple[float, float] | None
 
+    @property
+    def is_real(self) -> bool:
+        """Whether it is more than noise; without an interval, whether there is one."""
+        return (self.ci95[0] if self.ci95 else self.per_step) > 0
+
 
 class SingleChange(msgspec.Struct, kw_only=True, frozen=True):
     """One bucket added, moved or dropped, whom it helps and whom it hurts."""

@@ -14,7 +14,7 @@ from graphdiag.buckets.problem import Ints, buckets_of, serve
 from graphdiag.buckets.setting import Setting
 from graphdiag.buckets.single import SingleChanges
 from graphdiag.buckets.sizecosts import size_costs, slope_of
-from graphdiag.buckets.valuer import Valuer, as_buckets, is_real
+from graphdiag.buckets.valuer import Valuer, as_buckets
 from graphdiag.buckets.wishes import BestSets, Wishes
 from graphdiag.errors import GraphdiagError
 
@@ -163,7 +163,7 @@ class _Planner:
             return sentences.NO_PRICE
         if self.valuer.saved(chosen) <= 0:
             return sentences.BEST_ALREADY
-        if tested is not None and not is_real(tested):
+        if tested is not None and not tested.is_real:
             return sentences.within_noise(tested)
         return None
 

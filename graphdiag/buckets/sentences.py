@@ -173,7 +173,7 @@ def _drift(held_out: HeldOut | None) -> str:
     """Return a warning where a set fitted to the first half does not gain on the second."""
     if held_out is None or held_out.how != "time" or held_out.gain is None:
         return ""
-    if (held_out.gain.ci95[0] if held_out.gain.ci95 else held_out.gain.per_step) > 0:
+    if held_out.gain.is_real:
         return ""
     return (
         " But the traffic drifts: a set fitted to the first half of the trace gains "

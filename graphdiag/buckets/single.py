@@ -13,7 +13,7 @@ from graphdiag.buckets.changes import Change, best_addition, best_drop, best_mov
 from graphdiag.buckets.flags import flags
 from graphdiag.buckets.heldout import Split
 from graphdiag.buckets.problem import Ints, Problem
-from graphdiag.buckets.valuer import Valuer, is_real
+from graphdiag.buckets.valuer import Valuer
 from graphdiag.buckets.wishes import BestSets
 
 Finder = Callable[[Problem], Change | None]
@@ -104,7 +104,7 @@ class SingleChanges:
         if self.parts is not None and change.gain > 0:
             fitted = find(problem.of(self.parts.fit))
             found = None if fitted is None else self.valuer.gain(fitted.buckets, self.parts)
-            if found is None or not is_real(found):
+            if found is None or not found.is_real:
                 return None
         steps = float(problem.weights.sum())
         runs = moved(problem, self.valuer.current, change.buckets)

@@ -92,11 +92,6 @@ class Valuer:
         return [] if times is None else [self.problem.priced(one) for one in times.resampled]
 
 
-def is_real(found: Gain) -> bool:
-    """Say whether a gain is more than noise; without an interval, whether there is one."""
-    return (found.ci95[0] if found.ci95 else found.per_step) > 0
-
-
 def as_buckets(sizes: list[int]) -> Ints:
     """Return ``sizes`` as an array of buckets, of the right type even where there are none."""
     return np.array(sizes, np.int64)

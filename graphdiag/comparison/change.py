@@ -7,15 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from graphdiag.bootstrap import RESAMPLES, block_draws, half_width, joint_half_widths
+from graphdiag.bootstrap import (
+    LEAST_STRETCHES,
+    RESAMPLES,
+    block_draws,
+    half_width,
+    joint_half_widths,
+)
 from graphdiag.comparison.decomposition import TERMS, Split, decompose
 from graphdiag.ledger import NO_WORK, Ledger, Outside, ledger
 from graphdiag.metrics import REPLAYED, is_real, is_target
 from graphdiag.steptable import Floats, StepTable
 from graphdiag.summary import Summary
-
-LEAST_SLICES = 8
-"""Fewest slices of time of either trace that an interval is drawn from."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ def modes_of(summary: Summary) -> dict[str, str | None]:
 
 
 def _draws(tables: list[StepTable]) -> list[tuple[Floats, ...]]:
-    if min(table.slices for table in tables) < LEAST_SLICES:
+    if min(table.slices for table in tables) < LEAST_STRETCHES:
         return []
     both = [block_draws(table.slices, RESAMPLES, seed) for seed, table in enumerate(tables)]
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphdiag.charges import work_outside
 from graphdiag.comparison import sentences
 from graphdiag.comparison.answer import Comparison, PerToken, TermIntervals, Terms
 from graphdiag.comparison.change import Change, Measured, Timed, measure_change, modes_of
@@ -15,7 +16,6 @@ from graphdiag.comparison.sizechange import size_changes
 from graphdiag.comparison.startup import start_up
 from graphdiag.diagnosis import report_of
 from graphdiag.ledger import Outside
-from graphdiag.runconfig import last_config
 from graphdiag.steptable import START_UP, step_table
 from graphdiag.summary import Summary
 from graphdiag.work import work_in_window
@@ -106,10 +106,7 @@ def compare(base: Run, candidate: Run, slo: Slo | None = None) -> Comparison:
 
 
 def _timed(summary: Summary) -> Timed:
-    work = Outside()
-    if not last_config(summary.events).get("sampled"):
-        found = work_in_window(summary)
-        work = Outside(found.in_start_up or 0.0, found.in_steady or 0.0)
+    work = work_outside(summary, work_in_window(summary))
     return Timed(step_table(summary), modes_of(summary), work)
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from graphdiag.bootstrap import RESAMPLES, block_draws, half_width
+from graphdiag.bootstrap import LEAST_STRETCHES, RESAMPLES, block_draws, half_width
 from graphdiag.comparison.answer import Goodput, Interval, Objectives, StartUp
-from graphdiag.comparison.change import LEAST_SLICES
 from graphdiag.metrics import is_real, is_target
 from graphdiag.runconfig import last_config, positive_int
 from graphdiag.steptable import Floats
@@ -67,7 +66,7 @@ class Served:
         Start-up happens once: its tokens and its time are the same in all.
         """
         slices = len(self.steady_seconds)
-        if slices < LEAST_SLICES or self.seconds <= 0:
+        if slices < LEAST_STRETCHES or self.seconds <= 0:
             return None
         draws = block_draws(slices, RESAMPLES, seed)
         once = self.met - self.steady_met.sum(), self.seconds - self.steady_seconds.sum()
