@@ -85,7 +85,7 @@ def start(place: Place, name: str, *task: str, recorded: bool = True, **more: st
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "SGLANG_USE_CPU_ENGINE": "1",
         "HOME": str(place.folder),

@@ -235,6 +235,7 @@ def test_attach_profile_and_detach_within_a_window(
     """
     monkeypatch.setattr("tests.attachable.sys.executable", PYTHON)
     pid = started.start(textwrap.dedent(script), **variables()).pid
+    started.listening(pid)
     (attached,) = attaching.attach(pid, folder)
     assert attached.error is None
     until(lambda: started.ask(pid, "status")["rows"])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.collectors.rows import read, steps
-from tests.engines.vllm_lab import TINY
+from tests.engines.vllm_lab import describe, describe_plugin, make_model
 
 HERE = Path(__file__).parent
 COLLECTORS = HERE.parents[1] / "collectors"
@@ -43,15 +43,10 @@ def home(tmp_path_factory: pytest.TempPathFactory, python: str) -> Path:
     """A tiny model, and the plugins' metadata for engines that have them not installed."""
     home = tmp_path_factory.mktemp("vllm")
     for name, entry in PLUGINS.items():
-        info = home / "plugins" / f"{name}_test-0.1.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-test\nVersion: 0.1\n")
-        (info / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{name} = {entry}\n")
+        describe_plugin(home / "plugins", name, **{name: entry})
     # The CPU wheel has another name; without this vLLM does not know its own version.
-    info = home / "plugins" / "vllm-0.32.0+cpu.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n")
-    subprocess.run([python, "-c", TINY, str(home / "tiny")], check=True, capture_output=True)
+    describe(home / "plugins", "vllm", "0.32.0+cpu")
+    make_model(python, home / "tiny")
     return home
 
 
@@ -66,6 +61,8 @@ def run(python: str, home: Path) -> Run:
             PYTHONPATH=path,
             HOME=str(home),
             VLLM_CPU_KVCACHE_SPACE="1",
+            OMP_NUM_THREADS="1",
+            VLLM_CPU_OMP_THREADS_BIND="nobind",
             VLLM_NO_USAGE_STATS="1",
             HF_HUB_OFFLINE="1",
             VLLM_LOGGING_LEVEL="ERROR",

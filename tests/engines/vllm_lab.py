@@ -11,11 +11,12 @@ from typing import Any
 
 HERE = Path(__file__).parent
 COLLECTORS = HERE.parents[1] / "collectors"
-TINY = """
+MODEL = """
 import sys, torch
 from transformers import LlamaConfig, LlamaForCausalLM
 torch.manual_seed(0)
-config = LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+hidden = int(sys.argv[2])
+config = LlamaConfig(hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2,
     num_attention_heads=2, num_key_value_heads=2, vocab_size=512, max_position_embeddings=512)
 LlamaForCausalLM(config).save_pretrained(sys.argv[1])
 """
@@ -38,6 +39,12 @@ def describe(folder: Path, name: str, version: str) -> None:
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 
+def make_model(python: str, folder: Path, hidden: int = 64) -> None:
+    """Save a model of random weights, ``hidden`` wide."""
+    command = [python, "-c", MODEL, str(folder), str(hidden)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
 @dataclass(frozen=True)
 class Lab:
     """A Python that has vLLM, and a folder with a tiny model and metadata of plugins."""
@@ -55,7 +62,7 @@ class Lab:
         describe_plugin(
             home / "collector", "graphdiag", graphdiag=COLLECTOR, graphdiag_again=COLLECTOR
         )
-        subprocess.run([python, "-c", TINY, str(home / "tiny")], check=True, capture_output=True)
+        make_model(python, home / "tiny")
         return cls(python, home)
 
     def environment(self, *path: Path, trace: Path | None = None, **more: object) -> dict[str, str]:
@@ -80,11 +87,16 @@ class Lab:
         }
 
     def run(
-        self, script: str, *arguments: object, trace: Path | None = None, **more: object
+        self,
+        script: str,
+        *arguments: object,
+        trace: Path | None = None,
+        model: str = "tiny",
+        **more: object,
     ) -> dict[str, Any]:
-        """Run a script of this folder on the model, and return the JSON it prints last."""
+        """Run a script of this folder on a model, and return the JSON it prints last."""
         environment = self.environment(self.home / "collector", COLLECTORS, trace=trace, **more)
-        command = [self.python, str(HERE / script), str(self.home / "tiny"), *map(str, arguments)]
+        command = [self.python, str(HERE / script), str(self.home / model), *map(str, arguments)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr[-5000:]
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
