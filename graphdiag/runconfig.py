@@ -38,6 +38,15 @@ def last_config(events: pl.DataFrame) -> dict[str, Any]:
     return last
 
 
+def configs_differ(events: pl.DataFrame) -> bool:
+    """Say whether the runs of a trace were configured differently; sentences do not count."""
+    told = [
+        {key: value for key, value in config.items() if key not in SENTENCES}
+        for config in run_configs(events).values()
+    ]
+    return any(config != told[0] for config in told)
+
+
 def capture_sizes(config: dict[str, Any]) -> list[int]:
     """Return the configured capture sizes, ascending; empty where the run does not tell."""
     sizes = config.get("capture_sizes")

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from graphdiag.runconfig import capture_sizes, last_config, positive_int, run_configs
+from graphdiag.runconfig import capture_sizes, configs_differ, last_config, positive_int, run_configs
 from tests.build import event, trace
 
 
@@ -95,3 +95,13 @@ def test_what_is_no_positive_int(value):
 def test_positive_int():
     assert positive_int({"max_num_seqs": 256}, "max_num_seqs") == 256
     assert positive_int({}, "max_num_seqs") is None
+
+
+def test_runs_of_one_configuration_do_not_differ_by_their_notes():
+    def runs(*configs):
+        rows = [event("run", float(i), run=f"r{i}", config=c) for i, c in enumerate(configs)]
+        return trace(rows).events()
+
+    assert not configs_differ(runs({"mode": "full", "notes": ["one"]}, {"mode": "full"}))
+    assert configs_differ(runs({"mode": "full"}, {"mode": "none"}))
+    assert not configs_differ(runs())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -138,7 +138,7 @@ class _Planner:
             told = sentences.rather(change.sentence, tested)
             return _Decision(as_buckets(change.plan.buckets), change.gain, None, told)
         if chosen is None or settled is not None:
-            told = settled or sentences.nothing_fits(self.limits)
+            told = settled or self._nothing_fits()
             return _Decision(None, tested, held_out, told)
         told = sentences.conclusion(
             current, self.valuer.plan(chosen), tested, held_out, self.limits
@@ -151,12 +151,19 @@ class _Planner:
             return self.sets.best(self.sets.most)
         return same if len(self.current) else at_knee
 
+    def _nothing_fits(self) -> str:
+        wishes = replace(self.wishes, budget_mib=None)
+        sets = BestSets(self.problem, wishes, self.memory, self.sets.most)
+        taken = (self.memory.mib(buckets.tolist()) for buckets in sets.frontier())
+        known = [mib for mib in taken if mib is not None]
+        return sentences.nothing_fits(self.limits, min(known, default=None))
+
     def _settles(self, chosen: Ints | None, tested: Gain | None) -> str | None:
         """Return why the current set stays, or None where ``chosen`` is to be recommended."""
         if chosen is None:
             if self.sets.none_pays():
                 return sentences.EAGER_WINS
-            return sentences.nothing_fits(self.limits)
+            return self._nothing_fits()
         if not len(self.current) or not self.wishes.granted_by(self.current.tolist(), self.memory):
             return None
         if not self.valuer.is_priced(self.current):

@@ -58,10 +58,11 @@ def limits(max_graphs: int | None, budget_mib: float | None) -> str:
     return f" within {' and '.join(found)}" if found else ""
 
 
-def nothing_fits(limits: str) -> str:
-    """Return that no set fits the budget."""
+def nothing_fits(limits: str, least_mib: float | None) -> str:
+    """Return that no set fits the budget, and what the smallest set takes where that is known."""
     if limits:
-        return f"No set of sizes fits{limits}: allow more, or keep fewer sizes."
+        least = "" if least_mib is None else f"; the smallest takes {figure(least_mib)} MiB"
+        return f"No set of sizes fits{limits}{least}: allow more, or keep fewer sizes."
     return "No set of sizes is legal for this traffic."
 
 

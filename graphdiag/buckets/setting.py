@@ -18,7 +18,7 @@ from graphdiag.buckets.problem import Ints, Prices, Problem
 from graphdiag.buckets.tables import SizeTable
 from graphdiag.errors import GraphdiagError
 from graphdiag.metrics import REPLAYED, is_real, is_target
-from graphdiag.runconfig import last_config, positive_int
+from graphdiag.runconfig import configs_differ, last_config, positive_int
 from graphdiag.summary import Summary
 
 
@@ -196,6 +196,11 @@ def of_summary(
     )["requested"].max()
     seen_replayed = int(replayed) if isinstance(replayed, int) else 0
     unknown, notes = [], list(rules.notes)
+    if configs_differ(summary.events):
+        notes.append(
+            "Engine starts of different configurations are in here: their traffic is taken "
+            "together, the last one's configuration and sizes count; plan for one alone."
+        )
     if graphs_off and len(traffic.sizes):
         seen_replayed = int(traffic.sizes[-1])
         notes.append(

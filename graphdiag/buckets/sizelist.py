@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_ITEM = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
+_ITEM = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?::(\d{1,18}))?)?", re.ASCII)
+_GAP = re.compile(r"(?:^|,)\s*(?:,|$)")
 MOST_SIZES = 4096
 
 
@@ -17,9 +18,12 @@ def parse_sizes(text: str) -> tuple[int, ...]:
         When an item is no size of 1 or more, or a range runs backwards; the sentence names it.
     """
     sizes: list[int] = []
-    items = text.replace(",", " ").strip("[] ").split()
+    listed = text.strip("[] ")
+    items = listed.replace(",", " ").split()
     if not items:
         raise ValueError("the list is empty; give sizes such as 1,2,4,8.")
+    if _GAP.search(listed):
+        raise ValueError(f"{text!r} has a comma with no size beside it; give sizes such as 1,2,4.")
     for item in items:
         match = _ITEM.fullmatch(item)
         if match is None:

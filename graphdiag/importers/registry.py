@@ -64,7 +64,9 @@ def recognise(source: Source) -> Importer:
         if importer.recognises(head):
             return importer
     known = ", ".join(title(load(name)) for name in IMPORTERS)
+    table = source.path.lower().endswith((".csv", ".tsv"))
+    also = ", or to graphdiag buckets a CSV with the header requested,count" if table else ""
     raise SourceError(
         f"{source.path}: not a graphdiag trace and none of the sources known ({known}); "
-        "give a trace.parquet, a profiler's JSON or a server log."
+        f"give a trace.parquet, a profiler's JSON or a server log{also}."
     )

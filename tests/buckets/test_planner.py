@@ -236,7 +236,8 @@ def test_a_budget_that_nothing_fits_says_so():
     assert answer.frontier == []
     assert answer.knee is None
     assert answer.sentence == (
-        "No set of sizes fits within 10 MiB: allow more, or keep fewer sizes."
+        "No set of sizes fits within 10 MiB; the smallest takes 20 MiB: allow more, or keep fewer "
+        "sizes."
     )
 
 
