@@ -23,6 +23,8 @@ FRONTIER = 64
 MOST_BUCKETS = 1024
 HARDLY = 0.001
 """Share of the steps below which a captured bucket is a candidate to drop."""
+RARE = 0.01
+"""Share of the steps below which a new largest graph is worth a second thought."""
 
 
 def plan_buckets(setting: Setting, wishes: Wishes) -> BucketAnswer:
@@ -115,7 +117,12 @@ class _Planner:
             flags=pasted,
             variants=[variant.name for variant in self.memory.variants if variant.name],
             not_identifiable=[*setting.not_identifiable, *self.memory.notes],
-            notes=[*setting.notes, *self._illegal(), *self._unseen(chosen)],
+            notes=[
+                *setting.notes,
+                *self._illegal(),
+                *self._unseen(chosen),
+                *self._rare_largest(chosen),
+            ],
         )
 
     def _decided(
@@ -259,3 +266,14 @@ class _Planner:
         if len(lost) and not ((sizes > top) & (sizes <= lost[-1])).any():
             notes.append(sentences.unseen_above(top + 1, int(lost[-1]), beyond, unit))
         return notes
+
+    def _rare_largest(self, chosen: Ints | None) -> list[str]:
+        """Say where a graph larger than any now is recommended for few steps, memory unpriced."""
+        if chosen is None or not len(self.current) or chosen[-1] <= self.current[-1]:
+            return []
+        largest = int(chosen[-1])
+        weights = self.problem.weights
+        share = float(weights[buckets_of(self.problem, chosen) == largest].sum() / weights.sum())
+        if share >= RARE or self.memory.mib([largest]) is not None:
+            return []
+        return [sentences.rare_largest(largest, share, self.setting.unit)]

@@ -156,6 +156,18 @@ def unseen_below(least: int, bucket: int, unit: str) -> str:
     )
 
 
+def rare_largest(size: int, share: float, unit: str) -> str:
+    """Return that the largest graph would be captured for few steps, its memory not in the price.
+
+    ``share`` is that of the steps that would replay it.
+    """
+    return (
+        f"The largest size, {size} {unit}s, would serve {percent(share)} of steps, and the graph "
+        f"pool grows with it: its memory is in no price here; --forbid {size} leaves those steps "
+        "eager."
+    )
+
+
 def _ms_less(saved: float) -> str:
     return f"{measure(abs(saved), 'ms')} a step {'more' if saved < 0 else 'less'}"
 

@@ -483,3 +483,15 @@ def test_the_keys_of_the_contract_are_there():
 def test_no_traffic_is_a_sentence():
     with pytest.raises(GraphdiagError, match="nothing to plan for"):
         plan(of_summary(summary([]), "t"))
+
+
+def test_a_largest_graph_for_few_steps_is_named():
+    def asked(steps):
+        table = parse_size_table(f"7,600\n42,390\n900,{steps}\n", "made")
+        return plan(of_table(table, "made", current=[8, 40]), max_graphs=3)
+
+    answer = asked(8)
+    assert answer.recommended.buckets[-1] == 900
+    (note,) = [note for note in answer.notes if "--forbid 900" in note]
+    assert "0.8 % of steps" in note
+    assert not [note for note in asked(80).notes if "--forbid" in note]
