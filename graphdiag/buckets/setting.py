@@ -20,6 +20,7 @@ from graphdiag.errors import GraphdiagError
 from graphdiag.metrics import REPLAYED, is_real, is_target
 from graphdiag.runconfig import configs_differ, last_config, positive_int
 from graphdiag.summary import Summary
+from graphdiag.wording import percent
 
 
 @dataclass(frozen=True)
@@ -231,10 +232,13 @@ def of_summary(
             f"An eager step is taken to cost {EAGER_ROWS:g} rows for each it was asked for."
         )
     if trapped_up_to is not None and len(traffic.captured):
-        traffic = _without_trap(traffic, int(traffic.captured[-1]))
+        total, top = traffic.counts.sum(), int(traffic.captured[-1])
+        traffic = _without_trap(traffic, top)
+        left_out = percent(1 - traffic.counts.sum() / total)
         notes.append(
-            f"The engine was caught in a fallback trap: batches above {traffic.captured[-1]} came "
-            f"from running eager and are left out; {trapped_up_to} ends it, and every set holds it."
+            f"The engine was caught in a fallback trap: the {left_out} of steps above {top} came "
+            f"from running eager and are left out of every figure; {trapped_up_to} ends it, and "
+            "every set holds it."
         )
     memory = measure_memory(summary, variants(name, config))
     return Setting(
