@@ -211,6 +211,14 @@ class Variant:
 ONE_VARIANT = (Variant("", None),)
 
 
+def is_prefill(axis: str | None, phase: str | None) -> bool:
+    """Say whether a list is that of prefill: by its phase, else by its axis, which is tokens then.
+
+    For engines whose decode graphs count requests.
+    """
+    return phase in ("prefill", "mixed") if phase else axis == "tokens"
+
+
 def release(version: str | None) -> tuple[int, int, int] | None:
     """Return the first three numbers of a version, or None where there are not two."""
     match = re.match(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?", version or "")

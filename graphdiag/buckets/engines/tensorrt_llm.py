@@ -15,6 +15,7 @@ from graphdiag.buckets.engines.rules import (
     Rules,
     Variant,
     cover,
+    is_prefill,
     query_len,
     release,
     version_of,
@@ -37,9 +38,7 @@ def rules(config: Mapping[str, Any], axis: str | None, phase: str | None) -> Rul
     Without a phase, the axis tells: prefill graphs count tokens, decode graphs requests.
     """
     run = dict(config)
-    if phase in ("prefill", "mixed") or (phase is None and axis == "tokens"):
-        return _prefill(run)
-    return _decode(run)
+    return _prefill(run) if is_prefill(axis, phase) else _decode(run)
 
 
 def flag(rules_of: Rules, buckets: Sequence[int]) -> str:
