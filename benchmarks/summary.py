@@ -155,7 +155,9 @@ def _duckdb() -> Callable[[str], Answer]:
             return database.sql(query)
 
         file = f"'{trace}'"
-        events = ask(f"select * from {file} where event <> 'step' order by t_ns").to_arrow_table()
+        events = ask(
+            f"select * from {file} where event not in ('step', 'request') order by t_ns"
+        ).to_arrow_table()
         cold = ask(
             f"select max(t_ns + coalesce(dur_ns, 0)) from {file} "
             "where event = 'capture' or (event = 'compile' and reason is null)"
@@ -193,7 +195,10 @@ def _duckdb() -> Callable[[str], Answer]:
         ).to_arrow_table()
         slices = ask(
             f"select t_ns >> {shift + 4} as slice, run, runner, phase, axis, kind, requested, "
-            "outcome, bucket, reason, period, sum(steps) as weight, sum(dur_ns) as dur_ns, "
+            "outcome, bucket, reason, period, "
+            "case when dur_ns > 0 and steps > 0 then floor(log2(dur_ns / steps))::int end "
+            "as octave, "
+            "sum(steps) as weight, sum(dur_ns) as dur_ns, "
             "sum(steps) filter (dur_ns is not null) as dur_ns_weight, "
             "sum(case when steps > 0 then dur_ns::double * dur_ns / steps end) as dur_sq, "
             f"sum(tokens_out) as tokens_out from {steps} where t_ns is not null group by all"

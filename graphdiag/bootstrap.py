@@ -8,6 +8,8 @@ The timeline is joined at its ends, so that every stretch is as likely as any ot
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,8 @@ Floats = NDArray[np.float64]
 RESAMPLES = 200
 LEAST_STRETCHES = 8
 """Fewest stretches of time that an interval is drawn from."""
+_MOST_FIGURES = 1_000_000
+"""Most figures of all resamples that are held at once, in each of a dozen arrays."""
 _SEED = 20_240_607
 _NORMAL_95 = 1.96
 
@@ -38,6 +42,25 @@ def block_draws(stretches: int, resamples: int = RESAMPLES, seed: int = 0) -> Fl
     counts = np.zeros((resamples, stretches))
     np.add.at(counts, (np.arange(resamples)[:, None], drawn), 1.0)
     return counts
+
+
+def in_parts(draws: tuple[Floats, ...], width: int) -> Iterator[tuple[Floats, ...]]:
+    """Cut the resamples of several samples into parts, so that arrays of them fit in memory.
+
+    ``draws`` are [resamples, stretches], the sample itself first, and so it is in each part;
+    ``width`` is how many figures a resample takes. :func:`joined` puts results together again.
+    """
+    most = max(_MOST_FIGURES // max(width, 1), 1)
+    rest = len(draws[0]) - 1
+    for first in range(0, max(rest, 1), most):
+        yield tuple(
+            np.concatenate([each[:1], each[1 + first : 1 + first + most]]) for each in draws
+        )
+
+
+def joined(parts: list[Floats]) -> Floats:
+    """Return the results of all parts of :func:`in_parts`, the sample's own once."""
+    return np.concatenate([parts[0], *(part[1:] for part in parts[1:])])
 
 
 def percentiles(values: Floats, stretches: int | None = None) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from graphdiag.compilation import (
     recompiled,
     recompiled_sentence,
 )
+from graphdiag.costs import RowCost
 from graphdiag.evidence import Evidence, listed, score, step_count
 from graphdiag.findings import AuditFinding, Case, Metrics, Recommendation
 from graphdiag.wording import count, figure, percent, size_in_bytes
@@ -241,10 +242,11 @@ def _padding(evidence: Evidence, judged: Metrics, recommendation: Recommendation
             f"{percent(judged.waste)} of executed rows served no request."
         )
         told += _worst_gaps(evidence)
-    for phase, curve in evidence.costs.row_curves.items():
+    for phase, row in evidence.costs.rows.items():
+        sizes = evidence.costs.curves[phase].sizes
         told.append(
-            f"An added row costs {figure(curve.slope / 1e6)} ms in {phase}, measured over buckets "
-            f"{curve.sizes[0]:.0f} to {curve.sizes[-1]:.0f}."
+            f"An added row costs {_row_cost(row)} in {phase}, measured over buckets "
+            f"{sizes[0]:.0f} to {sizes[-1]:.0f}."
         )
     if judged.graph_bytes is not None:
         told.append(f"The graphs hold {size_in_bytes(judged.graph_bytes)} of device memory.")
@@ -260,6 +262,14 @@ def _padding(evidence: Evidence, judged: Metrics, recommendation: Recommendation
         evidence=told,
         advice=advice,
     )
+
+
+def _row_cost(row: RowCost) -> str:
+    cost = f"{figure(row.ns / 1e6)} ms"
+    if row.ci95 is None:
+        return cost
+    low, high = (figure(round(end / 1e6, 9)) for end in row.ci95)
+    return f"{cost} (95 %: {low} to {high})"
 
 
 def _below_largest(evidence: Evidence, recommendation: Recommendation | None) -> list[int]:

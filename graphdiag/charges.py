@@ -4,45 +4,59 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphdiag.bootstrap import LEAST_STRETCHES, block_draws, joint_half_widths
+from graphdiag.bootstrap import joint_half_widths
 from graphdiag.findings import Charge, StepLedger
-from graphdiag.ledger import NO_WORK, Ledger, Outside, ledger
+from graphdiag.ledger import NO_WORK, Ledger, Outside
 from graphdiag.runconfig import last_config
-from graphdiag.steptable import Floats, step_table
+from graphdiag.steptable import Floats
 from graphdiag.summary import Summary
 from graphdiag.work import Work
 
-_NAMES = ("achievable", "compile", "shapes", "fallback", "padding", "residual")
+NAMES = ("achievable", "compile", "shapes", "fallback", "padding", "stalls", "residual")
 _NS_PER_MS = 1e6
 
 
-def step_ledger(summary: Summary, work: Work) -> StepLedger | None:
-    """Return where the mean step time goes; None where no step carries a time.
+def amounts(book: Ledger) -> Floats:
+    """Return the amounts of :data:`NAMES` in each resample, ns a step: [resamples, names]."""
 
-    The five charges are exclusive and add up, with the best achievable, to the mean.
+    def mean(by_stratum: Floats) -> Floats:
+        total: Floats = (book.steps * by_stratum).sum(axis=1) / book.totals
+        return total
+
+    return np.stack(
+        [
+            mean(book.ideal + book.attending()),
+            book.compile / book.totals,
+            book.shapes / book.totals,
+            mean(book.fallback),
+            mean(book.padding),
+            book.stalls / book.totals,
+            book.residual / book.totals,
+        ],
+        axis=1,
+    )
+
+
+def step_ledger(book: Ledger, found: Floats, slices: int) -> StepLedger:
+    """Return where the mean step time goes.
+
+    The charges are exclusive and add up, with the best achievable, to the mean. ``found`` are the
+    :func:`amounts` of all resamples, the sample's own first, of ``slices`` slices of time.
     """
-    table = step_table(summary)
-    if not table.steps.sum():
-        return None
-    outside = work_outside(summary, work)
-    book = ledger(table, work=outside)
-    amounts = _amounts(book)
-    half = None
-    if table.slices >= LEAST_STRETCHES:
-        drawn = [
-            _amounts(ledger(one, work=outside.times(table.size_of(times))))
-            for times in block_draws(table.slices)
-            if (one := table.drawn(times)).steps.sum()
-        ]
-        half = joint_half_widths(np.array(drawn), table.slices)
+    half = joint_half_widths(found[1:], slices) if len(found) > 1 else None
     charges = {
         name: Charge(
             ms_per_step=float(value) / _NS_PER_MS,
             ci95=None if half is None else _interval(name, float(value), float(half[i])),
         )
-        for i, (name, value) in enumerate(zip(_NAMES, amounts, strict=True))
+        for i, (name, value) in enumerate(zip(NAMES, found[0], strict=True))
     }
-    return StepLedger(steps=round(book.total_steps), mean_ms=book.mean / _NS_PER_MS, **charges)
+    return StepLedger(
+        steps=round(book.total_steps),
+        mean_ms=book.mean / _NS_PER_MS,
+        stalled_steps=round(book.stalled),
+        **charges,
+    )
 
 
 def work_outside(summary: Summary, work: Work) -> Outside:
@@ -57,22 +71,3 @@ def _interval(name: str, value: float, half: float) -> tuple[float, float]:
     if name == "achievable":
         low = max(low, 0.0)
     return low / _NS_PER_MS, (value + half) / _NS_PER_MS
-
-
-def _amounts(book: Ledger) -> Floats:
-    """Return the amounts of :data:`_NAMES`, ns a step."""
-
-    def mean(by_stratum: Floats) -> float:
-        return float((book.steps * by_stratum).sum() / book.total_steps)
-
-    totals = np.array([book.compile, book.shapes, book.residual]) / book.total_steps
-    return np.array(
-        [
-            mean(book.ideal + book.attending()),
-            totals[0],
-            totals[1],
-            mean(book.fallback),
-            mean(book.padding),
-            totals[2],
-        ]
-    )

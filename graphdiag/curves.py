@@ -8,12 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _ROUNDS = 50
 _SETTLED = 1e-9
-_FLAT = 1e-6
-"""Share of the squared context that must vary within buckets for its cost to be told."""
 
 
 @dataclass(frozen=True)
@@ -105,22 +102,3 @@ def fit_shared_curve(replays: Measured) -> tuple[Curve, dict[str, float]] | None
     fitted = fit_curve(size, flat, total)
     assert fitted is not None  # two sizes at least
     return fitted, dict(zip(names, map(float, offset), strict=True))
-
-
-def cost_of_context(sizes: Ints, time: Floats, steps: Floats, context: Floats) -> float:
-    """Return ns a token of context, by least squares within buckets; 0 where it is not known.
-
-    Steps of one bucket execute the same rows, so that what differs among them is what they attend
-    to. Groups that record no context, or buckets of one group, tell nothing.
-    """
-    if not (context > 0).all():
-        return 0.0
-    cell = np.unique(sizes, return_inverse=True)[1]
-    weight = np.bincount(cell, steps)
-    x, y = context / steps, time / steps
-    x = x - (np.bincount(cell, context) / weight)[cell]
-    y = y - (np.bincount(cell, time) / weight)[cell]
-    spread = float((steps * x * x).sum())
-    if spread <= _FLAT * float((context**2 / steps).sum()):
-        return 0.0
-    return max(float((steps * x * y).sum()) / spread, 0.0)

@@ -13,8 +13,8 @@ from graphdiag.audit.trap import size_out_of_trap
 from graphdiag.buckets.histogram import histogram
 from graphdiag.buckets.recommend import recommend
 from graphdiag.buckets.setting import of_summary
+from graphdiag.buckets.sizecosts import costs_of, winner
 from graphdiag.cases import all_cases
-from graphdiag.charges import step_ledger
 from graphdiag.compilation import Replays
 from graphdiag.costs import measure_costs
 from graphdiag.evidence import Evidence, step_count
@@ -23,8 +23,8 @@ from graphdiag.findings import (
     AuditFinding,
     Gpu,
     Metrics,
-    Recommendation,
     Report,
+    SizeCost,
     SizeRow,
     Window,
 )
@@ -37,18 +37,28 @@ from graphdiag.metrics import (
     is_target,
     measure,
 )
+from graphdiag.periods import STEADY
 from graphdiag.runconfig import SENTENCES, last_config, run_configs
 from graphdiag.stepcosts import step_costs
 from graphdiag.summary import Summary, summarize
+from graphdiag.timerange import TimeRange
 from graphdiag.trace import Trace
 from graphdiag.verdict import verdict
-from graphdiag.wording import count
+from graphdiag.wording import count, percent
 from graphdiag_collectors.schema import DROPPED, GPU_WINDOW, HOOK_OFF
 
+_STALLED = 0.01
+"""Share of all step time that stalls must take to be noted."""
 
-def diagnose(trace: Trace, source_name: str | None = None) -> Report:
-    """Diagnose ``trace``; ``source_name`` is what the report calls it (its own name by default)."""
-    return report_of(summarize(trace), source_name or trace.source)
+
+def diagnose(
+    trace: Trace, source_name: str | None = None, window: TimeRange | None = None
+) -> Report:
+    """Diagnose ``trace``, or what began in ``window``.
+
+    ``source_name`` is what the report calls it (its own name by default).
+    """
+    return report_of(summarize(trace, window=window), source_name or trace.source)
 
 
 def report_of(summary: Summary, source: str) -> Report:
@@ -60,13 +70,9 @@ def report_of(summary: Summary, source: str) -> Report:
     findings = audit(evidence)
     overall = measure(summary, is_target())
     periods = by_period(summary)
-    advice = (
-        None
-        if _lookup_fails(findings)
-        else recommend(
-            of_summary(summary, source, trapped_up_to=size_out_of_trap(findings), resample=False)
-        )
-    )
+    setting = of_summary(summary, source, trapped_up_to=size_out_of_trap(findings), resample=False)
+    advice = None if _lookup_fails(findings) else recommend(setting)
+    sizes = costs_of(setting) if len(traffic.captured) else []
     judged = periods["steady"] if periods["steady"].eligible_steps else overall
     cases = all_cases(evidence, overall, judged, findings, advice)
     damage = _damage(summary, config)
@@ -87,12 +93,14 @@ def report_of(summary: Summary, source: str) -> Report:
         sizes=_sizes(summary),
         artifacts=_artifacts(evidence),
         recommendation=advice,
-        ledger=step_ledger(summary, evidence.work),
+        ledger=costs.ledger,
         gpu=_gpu(summary.events),
         step_costs=step_costs(summary),
-        not_identifiable=_not_identifiable(evidence, overall, advice),
+        not_identifiable=_not_identifiable(evidence, overall, sizes),
         notes=[*damage, *_notes(evidence)],
         damage=damage,
+        size_costs=sizes,
+        winner=winner(sizes),
     )
 
 
@@ -202,9 +210,7 @@ def _gpu(events: pl.DataFrame) -> Gpu | None:
     )
 
 
-def _not_identifiable(
-    evidence: Evidence, overall: Metrics, advice: Recommendation | None
-) -> list[str]:
+def _not_identifiable(evidence: Evidence, overall: Metrics, sizes: list[SizeCost]) -> list[str]:
     told = []
     costs, steps = evidence.costs, evidence.steps
     if steps.is_empty() and "importer" not in evidence.config:
@@ -222,16 +228,27 @@ def _not_identifiable(
         told.append(
             "Milliseconds a step: the source carries no step times; record the engine to get them."
         )
+    if overall.eligible_steps and steps.filter(pl.col("period") == STEADY).is_empty():
+        told.append(
+            "What steady state costs: every step fell into start-up or was the first of its "
+            "artifact; record for longer."
+        )
     prices = costs.prices
     if overall.timed_steps and prices.unpriced_padded:
         told.append(
-            f"The price of {prices.unpriced_padded:,} padded steps: fewer than two buckets were "
-            "replayed and timed in their phase; record traffic that reaches another bucket."
+            f"The price of {count(prices.unpriced_padded, 'padded step')}: fewer than two buckets "
+            "were replayed and timed in their phase; record traffic that reaches another bucket."
         )
     if overall.timed_steps and prices.unpriced_fallback:
         told.append(
-            f"The price of {prices.unpriced_fallback:,} fallback steps: no replay curve in their "
-            "phase to hold them against; record a run in which graphs replay."
+            f"The price of {count(prices.unpriced_fallback, 'fallback step')}: no replay curve in "
+            "their phase to hold them against; record a run in which graphs replay."
+        )
+    if winner(sizes) is None and any(one.replay_ms is not None for one in sizes):
+        told.append(
+            "Whether replay is faster than eager, size by size: no eager step was timed in a phase "
+            "that also replays; record the engine with its graphs off, and compare the two "
+            "(graphdiag compare, graphdiag buckets --baseline)."
         )
     if evidence.config.get("sampled") and evidence.work.in_start_up:
         told.append(
@@ -255,7 +272,31 @@ def _damage(summary: Summary, config: dict[str, Any]) -> list[str]:
 def _notes(evidence: Evidence) -> list[str]:
     summary = evidence.summary
     notes = list(evidence.config.get("notes", []))
+    if summary.window is not None:
+        notes.append(
+            f"Only what began {summary.window.words()} is in here; cold, warm and steady are those "
+            "of the whole trace."
+        )
     impossible = int(summary.groups["impossible"].sum())
+    backwards = int(summary.groups["backwards"].sum())
+    if backwards:
+        notes.append(
+            f"A clock was set back during {count(backwards, 'step')} that ended before they began: "
+            "they count without a time."
+        )
+    ledger = evidence.costs.ledger
+    if ledger is not None and ledger.stalls.ms_per_step > _STALLED * ledger.mean_ms:
+        share = percent(ledger.stalls.ms_per_step / ledger.mean_ms)
+        notes.append(
+            f"{count(ledger.stalled_steps, 'step')} took far longer than others of the same size "
+            f"(a pause of the host, a profiler): {share} of all step time, charged to no case."
+        )
+    set_back = int(summary.groups["set_back"].sum())
+    if set_back:
+        notes.append(
+            f"The clock was set back while recording, {count(set_back, 'time')}: step times hold, "
+            "and what rests on when steps ran (periods, the window, the intervals) may not."
+        )
     if impossible:
         notes.append(
             f"{count(impossible, 'step')} had sizes that no step has (below 1, or a bucket "

@@ -13,6 +13,10 @@ class SourceError(GraphdiagError):
     """The input is no trace and no source that an importer knows, or it is damaged."""
 
 
+class NoRowsYet(SourceError):
+    """A recording has begun and none of its rows is written yet: another look finds some."""
+
+
 class CheckFailed(GraphdiagError):
     """A limit given to ``graphdiag check`` does not hold."""
 

@@ -16,7 +16,7 @@ from graphdiag.metrics import ELIGIBLE, is_real, is_replayed, is_target
 from graphdiag.periods import STEADY
 from graphdiag.runconfig import positive_int
 from graphdiag.summary import Summary
-from graphdiag.work import Work, work_in_window
+from graphdiag.work import Work
 
 _UNPRICED_PADDING = 0.5
 
@@ -36,10 +36,10 @@ class Evidence:
     traffic: Histogram
     costs: CostModel
 
-    @cached_property
+    @property
     def work(self) -> Work:
         """Compile and capture work that fell among the steps."""
-        return work_in_window(self.summary)
+        return self.costs.work
 
     @cached_property
     def frames_at_limit(self) -> list[Frame]:

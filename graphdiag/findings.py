@@ -99,6 +99,24 @@ class SizeRow(msgspec.Struct, kw_only=True, frozen=True):
     phase: str | None = None
 
 
+class SizeCost(msgspec.Struct, kw_only=True, frozen=True):
+    """A requested size under the current set: replay against eager, in ms a step.
+
+    ``padded_ms`` is what its padded rows cost, ``launch_saving_ms`` what replay saves at its size,
+    ``net_ms`` the second less the first.
+    """
+
+    requested: int
+    steps: float
+    bucket: int | None
+    padded_rows: int | None
+    replay_ms: float | None
+    eager_ms: float | None
+    padded_ms: float | None
+    launch_saving_ms: float | None
+    net_ms: float | None
+
+
 class ArtifactRow(msgspec.Struct, kw_only=True, frozen=True):
     """One artifact: what it is, what it cost to make once, and how many steps it served.
 
@@ -115,6 +133,12 @@ class ArtifactRow(msgspec.Struct, kw_only=True, frozen=True):
     compile_ms: float | None = None
     pool_bytes: int | None = None
     replays: int | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a graph was captured and never replayed; no compiled region is ever replayed."""
+        compiled_only = self.compile_ms is not None and self.capture_ms is None
+        return self.captured and not compiled_only and not (self.served or self.replays)
 
 
 class Recommendation(msgspec.Struct, kw_only=True, frozen=True):
@@ -164,9 +188,9 @@ class StepLedger(msgspec.Struct, kw_only=True, frozen=True):
     """Where the mean time of the ``steps`` that carry one goes; the amounts add up to ``mean_ms``.
 
     ``achievable`` is exact replay of every batch (eager execution, in a phase without graphs). The
-    four cases are exclusive. ``compile`` and ``shapes`` hold work between steps too; ``residual``
-    is what the replay curve does not explain. The intervals hold all amounts at once, 95 times in
-    100.
+    four cases are exclusive. ``compile`` and ``shapes`` hold work between steps too; ``stalls`` is
+    what ``stalled_steps``, far longer than others of their size, took beyond those; ``residual`` is
+    what the replay curve does not explain. The intervals hold all amounts at once, 95 times in 100.
     """
 
     steps: int
@@ -177,6 +201,8 @@ class StepLedger(msgspec.Struct, kw_only=True, frozen=True):
     fallback: Charge
     padding: Charge
     residual: Charge
+    stalls: Charge = Charge(ms_per_step=0.0, ci95=None)
+    stalled_steps: int = 0
 
 
 class Gpu(msgspec.Struct, kw_only=True, frozen=True):
@@ -196,7 +222,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     """All of ``graphdiag report``, in the order the JSON prints it.
 
     ``damage`` are those of the ``notes`` that the verdict hangs on: what was not read whole, or was
-    lost.
+    lost. ``size_costs`` hold replay against eager at each requested size under the captured sizes,
+    and ``winner`` says which of them is faster from which size on; null where no eager step tells.
     """
 
     format: int
@@ -221,3 +248,5 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     not_identifiable: list[str]
     notes: list[str]
     damage: list[str] = []
+    size_costs: list[SizeCost] = []
+    winner: str | None = None

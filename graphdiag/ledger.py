@@ -3,12 +3,15 @@
 A step is held against exact replay of the same batch, the best that was achievable (against eager
 execution at its size where a phase has no graphs). What it took beyond that is charged by what it
 did: a padded step ``time(bucket) - time(requested)``, a fallback its time less ``time(requested)``,
-a step that captured or compiled likewise, and what it spent compiling. What is left is residual:
-measured replays less the curve fitted to them, which comes to nothing over a phase.
+a step that captured or compiled likewise, and what it spent compiling. A step that stalled, far
+longer than others of its size, is charged what they take, and the rest is stall. What is left is
+residual: measured replays less the curve fitted to them, which comes to nothing over a phase.
 
 Where the context of the steps is recorded, what a token of it costs is measured within buckets and
 told apart: requested rows attend to their context and padded rows to none, so that the cost of a
 row would else be overstated.
+
+All of it is done for many resamples of the steps at once; the first is the sample itself.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphdiag.curves import Curve, cost_of_context, fit_curve
+from graphdiag.manycurves import Curves, costs_of_context, fit_curves
 from graphdiag.steptable import (
     CAPTURE,
     EAGER,
@@ -27,9 +30,11 @@ from graphdiag.steptable import (
     ROLES,
     START_UP,
     UNKNOWN,
+    Bools,
     Floats,
     Ints,
     StepTable,
+    Sums,
 )
 
 _MODELLED = np.isin(np.arange(ROLES), (REPLAY, EAGER, UNKNOWN))
@@ -52,17 +57,17 @@ class PhaseModel:
     has_slope
         Whether what a row costs is known: a phase that replayed one bucket alone does not tell.
     token_ns
-        What a token of context costs, told apart from both; 0 where not identifiable.
+        What a token of context costs, told apart from both; 0 where not identifiable: [resamples].
     context_per_row
-        Tokens of context a requested row had on average.
+        Tokens of context a requested row had on average: [resamples].
     """
 
-    replay: Curve | None
-    eager: Curve | None
+    replay: Curves | None
+    eager: Curves | None
     buckets: Ints
     has_slope: bool
-    token_ns: float = 0.0
-    context_per_row: float = 0.0
+    token_ns: Floats
+    context_per_row: Floats
 
     @property
     def replays(self) -> bool:
@@ -77,7 +82,7 @@ class PhaseModel:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Where the time of a trace's steps went.
+    """Where the time of a trace's steps went, in each resample.
 
     Attributes
     ----------
@@ -88,20 +93,28 @@ class Ledger:
     phases
         Names of the phases.
     steps
-        Timed steps of each stratum.
+        Timed steps of each stratum: [resamples, strata].
     ideal, padding, fallback
         Mean ns a step of each stratum: best achievable without its context, and charged to padded
-        rows and to fallback.
+        rows and to fallback; 0 in a resample without its steps.
     context
         Mean tokens of context a step of each stratum; see :meth:`attending`.
-    compile, shapes, residual
+    compile, shapes, stalls, residual
         Totals in ns over all steps: start-up inside the window, capturing and compiling in steady
-        state (both also where it fell between steps), and what the curve does not explain.
+        state (both also where it fell between steps), what stalled steps took beyond the others,
+        and what the curve does not explain: [resamples].
     tokens
-        Tokens produced by all steps; 0 where not recorded.
+        Tokens produced by all steps; 0 where not recorded: [resamples].
     unpriced_padded, unpriced_fallback
-        Steps that padded or fell back and are not charged, because there is no replay to hold them
-        against or no slope.
+        Steps of the sample that padded or fell back and are not charged, because there is no replay
+        to hold them against or no slope.
+    stalled
+        Steps of the sample that stalled.
+    padding_at_start
+        The part of all padding that fell into start-up, ns: [resamples].
+    memory
+        What rows computed again after preemptions cost, ns: part of what is achievable with the
+        same traffic, and the price of too small a cache: [resamples].
     """
 
     models: dict[str, PhaseModel]
@@ -113,31 +126,46 @@ class Ledger:
     padding: Floats
     fallback: Floats
     context: Floats
-    compile: float
-    shapes: float
-    residual: float
-    tokens: float
+    compile: Floats
+    shapes: Floats
+    stalls: Floats
+    residual: Floats
+    tokens: Floats
     unpriced_padded: float
     unpriced_fallback: float
+    stalled: float
+    padding_at_start: Floats
+    memory: Floats
+
+    @property
+    def totals(self) -> Floats:
+        """Timed steps in each resample."""
+        total: Floats = self.steps.sum(axis=1)
+        return total
 
     @property
     def total_steps(self) -> float:
-        """Timed steps."""
-        return float(self.steps.sum())
+        """Timed steps of the sample."""
+        return float(self.totals[0])
 
     def attending(self) -> Floats:
-        """Mean ns a step of each stratum that its context costs."""
-        costs = np.array([self.models[name].token_ns for name in self.phases])
-        attending: Floats = costs[self.phase] * self.context
+        """Mean ns a step of each stratum that its context costs: [resamples, strata]."""
+        costs = np.stack([self.models[name].token_ns for name in self.phases], axis=1)
+        attending: Floats = costs[:, self.phase] * self.context
         return attending
 
     @property
-    def mean(self) -> float:
+    def means(self) -> Floats:
         """Mean time a step in ns: all charges and what was achievable, over the steps."""
         by_stratum = self.steps * (self.ideal + self.attending() + self.padding + self.fallback)
-        return float(
-            (by_stratum.sum() + self.compile + self.shapes + self.residual) / self.total_steps
-        )
+        others = self.compile + self.shapes + self.stalls + self.residual
+        means: Floats = (by_stratum.sum(axis=1) + others) / self.totals
+        return means
+
+    @property
+    def mean(self) -> float:
+        """Mean time a step of the sample in ns."""
+        return float(self.means[0])
 
 
 @dataclass(frozen=True)
@@ -147,156 +175,196 @@ class Outside:
     start_up: float = 0.0
     later: float = 0.0
 
-    def times(self, factor: float) -> Outside:
-        """Return ``factor`` times as much work."""
-        return Outside(self.start_up * factor, self.later * factor)
-
 
 NO_WORK = Outside()
 
 
 def ledger(
-    table: StepTable, slope: dict[str, float] | None = None, work: Outside = NO_WORK
+    table: StepTable,
+    slope: dict[str, float] | None = None,
+    work: Outside = NO_WORK,
+    draws: Floats | None = None,
 ) -> Ledger:
     """Charge the time of all steps in ``table``; slices are added up.
 
     ``slope`` gives ns a row by phase where a phase replayed one bucket alone. What of ``work`` the
     steps do not carry fell between them: nobody was served meanwhile, and it is charged too.
+    ``draws`` are how often each resample has each slice, the sample itself first; by default it is
+    alone.
     """
-    steps, time = table.steps.sum(axis=0), table.time.sum(axis=0)
-    compiling = np.minimum(table.compiling.sum(axis=0), time)
-    context = table.context.sum(axis=0)
+    if draws is None:
+        draws = np.ones((1, table.slices))
+    sums = table.drawn(draws)
+    compiling = np.minimum(sums.compiling, sums.time)
     hints = slope or {}
     models = {
-        name: _model(table, steps, time - compiling, context, code, hints.get(name))
+        name: _model(table, sums, sums.time - compiling, code, hints.get(name))
         for code, name in enumerate(table.phases)
     }
-    attending = np.array([models[name].token_ns for name in table.phases])[table.phase] * context
-    time = time - attending
-    present = steps > 0
+    tokens = np.stack([models[name].token_ns for name in table.phases], axis=1)[:, table.phase]
+    books = _Books(table, sums, sums.time - tokens * sums.context, compiling, models)
     width = int(table.requested.max(initial=0)) + 1
-    pairs = table.phase[present] * width + table.requested[present]
-    strata, place = np.unique(pairs, return_inverse=True)
-    books = _Books(table, present, steps, time, compiling, models)
+    pairs = table.phase * width + table.requested
+    order = np.argsort(pairs, kind="stable")
+    strata, starts = np.unique(pairs[order], return_index=True)
 
     def by_stratum(values: Floats) -> Floats:
-        return np.bincount(place, values, len(strata)).astype(np.float64)
+        return np.add.reduceat(values[:, order], starts, axis=1)
 
-    count = by_stratum(steps[present])
+    count = by_stratum(sums.steps)
+
+    def mean(values: Floats) -> Floats:
+        total = by_stratum(values)
+        return np.divide(total, count, out=np.zeros_like(total), where=count > 0)
+
+    size = table.sizes_of(draws)
+    start_up, captured = table.role == START_UP, table.role != START_UP
     return Ledger(
         models=models,
         phases=table.phases,
         phase=strata // width,
         requested=strata % width,
         steps=count,
-        ideal=by_stratum(books.ideal) / count,
-        padding=by_stratum(books.padding) / count,
-        fallback=by_stratum(books.fallback) / count,
-        context=by_stratum(context[present]) / count,
-        compile=_with(float(books.compile.sum()), work.start_up),
-        shapes=_with(float(books.shapes.sum()), work.later),
-        residual=float(books.residual.sum()),
-        tokens=float(table.tokens.sum()),
+        ideal=mean(books.ideal),
+        padding=mean(books.padding),
+        fallback=mean(books.fallback),
+        context=mean(sums.context),
+        compile=_with(books.compile, compiling[:, start_up], size * work.start_up),
+        shapes=_with(books.shapes, compiling[:, captured], size * work.later),
+        stalls=books.stalls.sum(axis=1),
+        residual=books.residual.sum(axis=1),
+        tokens=sums.tokens.sum(axis=1),
         unpriced_padded=books.unpriced_padded,
         unpriced_fallback=books.unpriced_fallback,
+        stalled=float(sums.steps[0, table.stalled].sum()),
+        padding_at_start=books.padding[:, start_up].sum(axis=1),
+        memory=_memory(table, sums, models),
     )
 
 
-def _with(charged: float, work: float) -> float:
-    """Add the part of ``work`` that the steps were not charged for already."""
-    return charged + max(work - max(charged, 0.0), 0.0)
+def _with(charged: Floats, inside: Floats, work: Floats) -> Floats:
+    """Add to what the steps were ``charged`` the part of ``work`` that fell between them.
+
+    Work inside a step is in its time, whatever it was charged: what steps say of themselves
+    (``inside``), and what they took beyond others, are not added again.
+    """
+    total = charged.sum(axis=1)
+    between = np.maximum(work - np.maximum(total, inside.sum(axis=1)), 0.0)
+    both: Floats = total + between
+    return both
+
+
+def _memory(table: StepTable, sums: Sums, models: dict[str, PhaseModel]) -> Floats:
+    """Return the rows that were computed again, each at what a row of its phase costs."""
+    total = np.zeros(len(sums.steps))
+    for code, name in enumerate(table.phases):
+        model = models[name]
+        curves = model.replay if model.has_slope and model.replay is not None else model.eager
+        if curves is not None:
+            total += curves.slope * sums.again[:, table.phase == code].sum(axis=1)
+    return total
 
 
 class _Books:
-    """The charges of every group in ns, arrays over the groups that have steps."""
+    """The charges of every group in ns: [resamples, groups]."""
 
     def __init__(
         self,
         table: StepTable,
-        present: np.ndarray,
-        steps: Floats,
+        sums: Sums,
         time: Floats,
         compiling: Floats,
         models: dict[str, PhaseModel],
     ) -> None:
-        steps, time, compiling = steps[present], time[present], compiling[present]
-        role, phase = table.role[present], table.phase[present]
-        requested, bucket = table.requested[present], table.bucket[present]
-        self.ideal, at_bucket = np.zeros(len(steps)), np.zeros(len(steps))
-        priced = np.zeros(len(steps), dtype=bool)
+        steps, role, phase = sums.steps, table.role, table.phase
+        requested, bucket = table.requested, table.bucket
         own = time - compiling
+        self.ideal, at_bucket = np.zeros_like(steps), np.zeros_like(steps)
+        usual = own.copy()
+        priced = np.zeros(len(role), dtype=bool)
+        executed = np.isin(role, (REPLAY, START_UP)) & (bucket > 0)
         for code, name in enumerate(table.phases):
             model, mine = models[name], phase == code
             sized = mine & (requested != NO_SIZE)
             ideal = model.ideal(requested[sized].astype(np.float64))
             if ideal is not None:
-                self.ideal[sized] = steps[sized] * ideal
+                self.ideal[:, sized] = steps[:, sized] * ideal
                 priced |= sized
             if model.replay is not None:
-                replayed = mine & (role == REPLAY)
-                at = model.replay.at(bucket[replayed].astype(np.float64))
-                at_bucket[replayed] = steps[replayed] * at
+                ran = mine & executed
+                at = model.replay.at(bucket[ran].astype(np.float64))
+                at_bucket[:, ran] = steps[:, ran] * at
                 if not model.has_slope:
                     # One bucket says nothing of other sizes: its time is all there is to achieve.
-                    self.ideal[replayed] = at_bucket[replayed]
-        self.ideal[~priced | (role == UNKNOWN)] = own[~priced | (role == UNKNOWN)]
+                    alone = mine & (role == REPLAY)
+                    self.ideal[:, alone] = at_bucket[:, alone]
+                late = mine & (role == REPLAY) & table.stalled
+                usual[:, late] = at_bucket[:, late]
+            late = mine & _RAN_EAGER[role] & table.stalled
+            if model.eager is not None and late.any():
+                usual[:, late] = steps[:, late] * model.eager.at(requested[late].astype(np.float64))
+        unpriced = ~priced | (role == UNKNOWN)
+        self.ideal[:, unpriced] = own[:, unpriced]
         no_slope = np.array([not models[name].has_slope for name in table.phases])[phase]
         no_replay = np.array([not models[name].replays for name in table.phases])[phase]
-        padded = (role == REPLAY) & (bucket > requested)
-        fell_back = role == FALLBACK
-        excess = own - self.ideal
+        padded = executed & priced & (bucket > requested) & ~no_replay & ~no_slope
+        fell_back, start_up = role == FALLBACK, role == START_UP
+        excess = usual - self.ideal
         self.padding = np.where(padded, at_bucket - self.ideal, 0.0)
         self.fallback = np.where(fell_back & ~no_replay, excess, 0.0)
-        self.compile = np.where(role == START_UP, time - self.ideal, 0.0)
-        self.shapes = np.where(role == CAPTURE, excess, 0.0)
-        self.shapes += np.where(role == START_UP, 0.0, compiling)
+        self.compile = np.where(start_up, time - self.ideal - self.padding, 0.0)
+        self.shapes = np.where(role == CAPTURE, excess, 0.0) + np.where(start_up, 0.0, compiling)
+        self.stalls = own - usual
         rest = _MODELLED[role] | (fell_back & no_replay)
         self.residual = np.where(rest, excess - self.padding, 0.0)
-        self.unpriced_padded = float(steps[padded & no_slope].sum())
-        self.unpriced_fallback = float(steps[fell_back & no_replay].sum())
+        unknown = (role == REPLAY) & (bucket > requested) & no_slope
+        self.unpriced_padded = float(steps[0, unknown].sum())
+        self.unpriced_fallback = float(steps[0, fell_back & no_replay].sum())
 
 
 def _model(
-    table: StepTable,
-    steps: Floats,
-    time: Floats,
-    context: Floats,
-    code: int,
-    slope: float | None,
+    table: StepTable, sums: Sums, time: Floats, code: int, slope: float | None
 ) -> PhaseModel:
-    mine = (table.phase == code) & (steps > 0)
-    replay, buckets, alone, token = None, np.empty(0, np.int64), False, 0.0
-    rows = mine & (table.role == REPLAY)
+    mine = (table.phase == code) & (sums.steps[0] > 0)
+    replay, buckets, alone = None, np.empty(0, np.int64), False
+    token = np.zeros(len(time))
+    rows = mine & (table.role == REPLAY) & ~table.stalled
     if rows.any():
-        token = cost_of_context(table.bucket[rows], time[rows], steps[rows], context[rows])
-        time = time - token * context
-        size, mean, count = _by_size(table.bucket[rows], time[rows], steps[rows])
-        buckets = size.astype(np.int64)
-        replay = fit_curve(size, mean, count)
-        alone = replay is None
-        if replay is None:
-            replay = Curve(size, mean, slope or 0.0)
+        token = costs_of_context(
+            table.bucket[rows], time[:, rows], sums.steps[:, rows], sums.context[:, rows]
+        )
+        replay = _curves(table.bucket, rows, time, sums, token, slope)
+        buckets = replay.sizes.astype(np.int64)
+        alone = len(buckets) == 1
     eager = None
-    rows = mine & _RAN_EAGER[table.role] & (table.requested != NO_SIZE)
+    rows = mine & _RAN_EAGER[table.role] & (table.requested != NO_SIZE) & ~table.stalled
     if rows.any():
-        size, mean, count = _by_size(table.requested[rows], time[rows], steps[rows])
-        eager = fit_curve(size, mean, count) or Curve(size, mean, slope or 0.0)
-        if alone and slope is None and len(size) > 1:
+        eager = _curves(table.requested, rows, time, sums, token, slope)
+        if alone and slope is None and len(eager.sizes) > 1:
             assert replay is not None
-            replay, alone = Curve(replay.sizes, replay.times, eager.slope), False
-    requested = float((steps * table.requested)[mine].sum())
+            replay, alone = Curves(replay.sizes, replay.times, eager.slope), False
+    requested = (sums.steps * table.requested)[:, mine].sum(axis=1)
+    context = sums.context[:, mine].sum(axis=1)
     return PhaseModel(
         replay,
         eager,
         buckets,
         has_slope=not alone or slope is not None,
         token_ns=token,
-        context_per_row=float(context[mine].sum()) / requested if requested else 0.0,
+        context_per_row=np.divide(
+            context, requested, out=np.zeros_like(context), where=requested > 0
+        ),
     )
 
 
-def _by_size(sizes: Ints, time: Floats, steps: Floats) -> tuple[Floats, Floats, Floats]:
-    size, place = np.unique(sizes, return_inverse=True)
-    count = np.bincount(place, steps).astype(np.float64)
-    mean: Floats = np.bincount(place, time) / count
-    return size.astype(np.float64), mean, count
+def _curves(
+    sizes: Ints, rows: Bools, time: Floats, sums: Sums, token: Floats, slope: float | None
+) -> Curves:
+    """Fit the time by size of ``rows``, without what their context costs."""
+    order = np.argsort(sizes[rows], kind="stable")
+    size, starts = np.unique(sizes[rows][order], return_index=True)
+    bare = time[:, rows] - token[:, None] * sums.context[:, rows]
+    spent, steps = (
+        np.add.reduceat(each[:, order], starts, axis=1) for each in (bare, sums.steps[:, rows])
+    )
+    return fit_curves(size.astype(np.float64), spent, steps, slope)

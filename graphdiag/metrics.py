@@ -6,8 +6,9 @@ import polars as pl
 
 from graphdiag.findings import Metrics
 from graphdiag.periods import COLD, PERIODS, STEADY
+from graphdiag.requesttimes import middle_of_bin
 from graphdiag.runconfig import positive_int, run_configs
-from graphdiag.summary import Summary, duration_of_bin
+from graphdiag.summary import Summary
 from graphdiag_collectors.schema import DROPPED
 
 REPLAYED = ("exact", "padded")
@@ -140,7 +141,7 @@ def step_quantiles(durations: pl.DataFrame, quantiles: tuple[float, ...]) -> lis
         durations.group_by("duration_bin")
         .agg(pl.col("weight").sum())
         .sort("duration_bin")
-        .with_columns(duration_of_bin(pl.col("duration_bin")).alias("ns"))
+        .with_columns(middle_of_bin(pl.col("duration_bin")).alias("ns"))
     )
     total = _sum(bins, pl.col("weight"))
     if not total:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from graphdiag.errors import SourceError
 from graphdiag.paths import printable
 from graphdiag.places import Place
+from graphdiag.timerange import TimeRange
 from graphdiag_collectors.schema import FORMAT, FORMAT_KEY, arrow_schema
 from graphdiag_collectors.tails import TailDamaged, whole_batches
 
@@ -53,13 +54,21 @@ class Part(Protocol):
         """Yield all rows, ``columns`` alone, text as Categorical."""
         ...
 
+    def within(self, time: TimeRange) -> Part:
+        """Return the rows that began in ``time`` alone."""
+        ...
+
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in memory, of the schema of format 1."""
+    """Rows in memory, of the schema of format 1.
+
+    ``becomes`` is the path of the part that a live tail's rows become, none for other rows.
+    """
 
     name: str
     rows: pl.DataFrame
+    becomes: str | None = None
 
     def frame(self) -> pl.LazyFrame:
         """Every column of the format in order, lazily."""
@@ -70,12 +79,20 @@ class Rows:
         for piece in self.rows.select(columns).iter_slices(BATCH_ROWS):
             yield _conformed(piece, columns, pl.Categorical)
 
+    def within(self, time: TimeRange) -> Part:
+        """Return the rows that began in ``time`` alone."""
+        return replace(self, rows=self.rows.filter(time.holds()))
+
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """A Parquet file of format 1, on this machine or in a store."""
+    """A Parquet file of format 1, on this machine or in a store.
+
+    ``time`` leaves out what did not begin in it, by whole row groups where their statistics tell.
+    """
 
     place: Place
+    time: TimeRange | None = None
 
     def footer(self) -> pq.FileMetaData:
         """Return its footer, which tells the schema and the number of rows.
@@ -96,23 +113,43 @@ class ParquetFile:
     def frame(self) -> pl.LazyFrame:
         """Every column of the format in order, lazily."""
         with reading(self.place.name):
-            return _conformed(self._scan(), _SCHEMA.names(), pl.String)
+            rows = _conformed(self._scan(), _SCHEMA.names(), pl.String)
+        return rows if self.time is None else rows.filter(self.time.holds())
+
+    def within(self, time: TimeRange) -> Part:
+        """Return the rows that began in ``time`` alone."""
+        return replace(self, time=time)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Yield all rows, ``columns`` alone, text as Categorical."""
         with reading(self.place.name), self.place.open() as file:
             footer = pq.read_metadata(file)
             where = {name: index for index, name in enumerate(footer.schema.names)}
-            present = {name: where[name] for name in ("event", *columns) if name in where}
+            wanted = ("event", *columns) if self.time is None else ("event", "t_ns", *columns)
+            present = {name: where[name] for name in wanted if name in where}
             text = [name for name in present if name in _TEXT]
             parquet = pq.ParquetFile(file, metadata=footer, read_dictionary=text)
             for group in range(parquet.num_row_groups):
+                if not self._may_hold(footer.row_group(group), where.get("t_ns")):
+                    continue
                 filled = _filled(footer.row_group(group), present)
                 for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=filled):
                     batch.validate(full=True)  # a damaged page must not reach native code
                     frame = pl.from_arrow(batch)
                     assert isinstance(frame, pl.DataFrame)
+                    if self.time is not None:
+                        timed = list(dict.fromkeys(("t_ns", *columns)))
+                        frame = _conformed(frame, timed, pl.Categorical).filter(self.time.holds())
                     yield _conformed(frame, columns, pl.Categorical)
+
+    def _may_hold(self, group: pq.RowGroupMetaData, place: int | None) -> bool:
+        """Say whether a row group may hold rows of :attr:`time`; ``place`` is that of ``t_ns``."""
+        if self.time is None:
+            return True
+        told = None if place is None else group.column(place).statistics
+        if told is None or not told.has_min_max:
+            return True
+        return self.time.meets(told.min, told.max)
 
     def _scan(self) -> pl.LazyFrame:
         if self.place.is_local:

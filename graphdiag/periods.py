@@ -102,13 +102,24 @@ def find_periods(trace: Trace, events: pl.DataFrame) -> Periods:
     SourceError
         When a part of the trace turns out to be damaged or gone.
     """
-    cold_end: dict[str | None, int] = {}
-    for run, work in _startup_work(trace, events).items():
-        end = startup_end(work, _early_steps(trace, run, work))
-        if end is not None:
-            cold_end[run] = end
-    first = _first_executions(trace, Periods(cold_end, ()))
-    return Periods(cold_end, first, find_limits(events))
+    ends = cold_ends(trace, startup_work(trace, events))
+    first = first_executions(trace, earliest_replays(trace, Periods(ends, ())))
+    return Periods(ends, first, find_limits(events))
+
+
+def cold_ends(trace: Trace, work: pl.DataFrame) -> dict[str | None, int]:
+    """Return when start-up ended, by run; ``work`` is that of :func:`startup_work`.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
+    """
+    by_run: dict[str | None, list[Work]] = {}
+    for run, start, duration, compiled_again in work.sort("t_ns").iter_rows():
+        by_run.setdefault(run, []).append((start, start + (duration or 0), compiled_again))
+    ends = {run: startup_end(mine, _early_steps(trace, run, mine)) for run, mine in by_run.items()}
+    return {run: end for run, end in ends.items() if end is not None}
 
 
 def startup_end(work: list[Work], steps: np.ndarray) -> int | None:
@@ -145,7 +156,16 @@ def _is_replay() -> pl.Expr:
     return pl.col("bucket").is_not_null()
 
 
-def _startup_work(trace: Trace, events: pl.DataFrame) -> dict[str | None, list[Work]]:
+def startup_work(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
+    """Return ``run``, ``t_ns``, ``dur_ns`` and ``again`` of each capture and compilation.
+
+    ``events`` are the non-step rows of ``trace``, which may be a part of a larger one.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
+    """
     again = (pl.col("event") == "compile") & pl.col("reason").is_not_null()
     columns = ("run", "t_ns", "dur_ns", again.alias("again"))
     made = pl.col("event").is_in(["capture", "compile"]) & pl.col("t_ns").is_not_null()
@@ -154,11 +174,7 @@ def _startup_work(trace: Trace, events: pl.DataFrame) -> dict[str | None, list[W
         .filter((pl.col("outcome") == "capture") & pl.col("t_ns").is_not_null())
         .select(columns)
     )
-    rows = pl.concat([events.filter(made).select(columns), inside_steps])
-    work: dict[str | None, list[Work]] = {}
-    for run, start, duration, compiled_again in rows.sort("t_ns").iter_rows():
-        work.setdefault(run, []).append((start, start + (duration or 0), compiled_again))
-    return work
+    return pl.concat([events.filter(made).select(columns), inside_steps])
 
 
 def _early_steps(trace: Trace, run: str | None, work: list[Work]) -> np.ndarray:
@@ -181,11 +197,15 @@ def _early_steps(trace: Trace, run: str | None, work: list[Work]) -> np.ndarray:
     return np.sort(steps["t_ns"].to_numpy())
 
 
-def _first_executions(trace: Trace, periods: Periods) -> tuple[int, ...]:
-    """Return when each artifact first ran; nothing where the clock cannot tell first from next.
+def earliest_replays(trace: Trace, periods: Periods) -> pl.DataFrame:
+    """Return when each artifact (:data:`ARTIFACT_KEYS`) first ran after the cold end: ``t_min``.
 
-    A log stamps whole seconds, and a table of ten seconds one time: every step that shares the
-    time of a first execution would pass for one.
+    Tables of parts add up in a :class:`graphdiag.sums.Total`.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
     """
 
     def earliest(batch: pl.DataFrame) -> pl.DataFrame:
@@ -195,7 +215,21 @@ def _first_executions(trace: Trace, periods: Periods) -> tuple[int, ...]:
     first = Total(ARTIFACT_KEYS)
     for table in trace.map(("event", "kind", "t_ns", *ARTIFACT_KEYS), earliest):
         first.add(table)
-    times = first.table()["t_min"]
+    return first.table()
+
+
+def first_executions(trace: Trace, earliest: pl.DataFrame) -> tuple[int, ...]:
+    """Return when each artifact first ran; nothing where the clock cannot tell first from next.
+
+    A log stamps whole seconds, and a table of ten seconds one time: every step that shares the
+    time of a first execution would pass for one. ``earliest`` is that of :func:`earliest_replays`.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
+    """
+    times = earliest["t_min"]
     if times.is_empty():
         return ()
     same_time = trace.frame.filter(

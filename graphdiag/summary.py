@@ -12,86 +12,19 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from graphdiag.limits import LIMIT_KEYS, steps_at
+from graphdiag.batchtables import TABLE_KEYS, TABLES, batch_tables, columns_read
 from graphdiag.periods import Periods, find_periods
-from graphdiag.sums import Total, sum_by, sum_of, weight_of
+from graphdiag.sums import Total
+from graphdiag.timerange import TimeRange
 from graphdiag.trace import Trace
-
-GROUP_KEYS = (
-    "run",
-    "rank",
-    "runner",
-    "phase",
-    "axis",
-    "requested",
-    "bucket",
-    "mode",
-    "outcome",
-    "reason",
-    "artifact",
-    "loras",
-    "query_len",
-    "kind",
-    "period",
-)
-TIME_KEYS = ("bin", "run", "runner", "phase", "kind", "outcome", "bucket", "period")
-SLICE_KEYS = (
-    "slice",
-    "run",
-    "runner",
-    "phase",
-    "axis",
-    "kind",
-    "requested",
-    "outcome",
-    "bucket",
-    "reason",
-    "period",
-)
-DURATION_KEYS = ("run", "runner", "phase", "kind", "outcome", "bucket", "period", "duration_bin")
+from graphdiag.windows import events_within
 
 TIME_BINS = 512
 """Most bins the timeline is cut into."""
 
-_SLICE_BITS = 4
+SLICE_BITS = 4
 """A slice is 2**4 bins of the timeline: at most 32 slices, each with its own sizes."""
 
-BINS_PER_OCTAVE = 16
-"""Resolution of the duration histogram: neighbouring bins differ by a factor 2**(1/16), 4.4 %."""
-
-_SUMMED = (
-    "dur_ns",
-    "host_ns",
-    "gpu_ns",
-    "gap_ns",
-    "gpu_span_ns",
-    "blocked_ns",
-    "graph_launch_ns",
-    "compile_ns",
-    "replays",
-    "launches",
-    "kernels",
-    "graph_kernels",
-    "tokens_out",
-    "kv_tokens",
-    "preempted",
-)
-_TIMED = ("dur_ns", "host_ns", "gpu_ns", "gpu_span_ns")
-"""Measures that may be missing on some rows, whose own weight is kept for a true mean."""
-
-_READ = tuple(
-    dict.fromkeys(
-        ["event", "t_ns", "weight", "queued", *GROUP_KEYS[:-1], *_SUMMED]  # period is computed
-    )
-)
-_SLICED = (
-    *("weight", "dur_ns", "dur_ns_weight", "dur_sq"),
-    *("compile_ns", "tokens_out", "kv_tokens", "preempted"),
-)
-_SIZED = ("requested", "bucket", "mode", "outcome", "reason", "artifact")
-"""What a step with impossible sizes says nothing of."""
-
-_WEIGHT = pl.col("weight")
 _END = pl.col("t_ns") + pl.col("dur_ns").fill_null(0)
 
 Span = tuple[int, int] | None
@@ -108,7 +41,9 @@ class Summary:
         A row per combination of :data:`GROUP_KEYS`, with ``weight`` (steps), ``rows``, the sums of
         the measures (ns, counts), ``<measure>_weight`` for those that may be missing, ``dur_sq``
         (sum of squared step times, ns²), ``compile_steps`` (steps that compiled),
-        ``impossible`` (steps whose sizes no step has, and so were left out), ``t_min`` and
+        ``impossible`` (steps whose sizes no step has, and so were left out), ``backwards`` (steps
+        that ended before they began, whose times are left out), ``set_back`` (steps that began
+        over a second before the one that their process recorded before them), ``t_min`` and
         ``t_max`` (ns).
     timeline
         A row per :data:`TIME_KEYS`; ``bin`` is ``t_ns >> shift``. Sums of ``weight``,
@@ -117,22 +52,30 @@ class Summary:
         ``queued`` (requests waiting × weight), ``queued_weight``.
     slices
         A row per :data:`SLICE_KEYS`: the sizes as they changed over time, in at most 32 slices of
-        ``t_ns >> (shift + 4)``. Sums of ``weight``, ``dur_ns``, ``dur_ns_weight``, ``dur_sq``,
-        ``compile_ns``, ``tokens_out``, ``kv_tokens`` and ``preempted``.
+        ``t_ns >> slice_shift``; ``octave`` is floor(log2(ns a step)), which tells steps apart that
+        took far longer than others. Sums of ``weight``, ``dur_ns``, ``dur_ns_weight``, ``dur_sq``,
+        ``compile_ns``, ``tokens_out``, ``kv_tokens``, ``preempted`` and ``recomputed``.
     durations
         A row per :data:`DURATION_KEYS` with ``weight``; ``duration_bin`` is
         floor(16 · log2(ns a step)).
     limited
         A row per :data:`LIMIT_KEYS`, a frame at its recompile limit, with ``weight``: the target's
         real steps that began meanwhile.
+    requests
+        A row per :data:`graphdiag.requesttimes.REQUEST_KEYS`: sums of ``weight`` (requests),
+        ``dur_ns``, ``queued_ns``, ``ttft_ns`` (ns), ``tokens_in`` and ``tokens_out``, and
+        ``<measure>_weight`` for those that may be missing.
     events
-        The rows of the trace that are no steps, as they are, by time.
-    shift
-        log2 of the timeline's bin width in ns.
+        The rows of the trace that are no steps and no requests, as they are, by time.
+    shift, slice_shift
+        log2 of the width in ns of the timeline's bins and of the slices.
     periods
         What cut cold, warm and steady.
     notes
         Sentences about what could not be read.
+    window
+        The stretch that the steps were chosen from; None where it is the whole trace. The periods
+        are those of the whole trace all the same.
     """
 
     groups: pl.DataFrame
@@ -140,10 +83,13 @@ class Summary:
     slices: pl.DataFrame
     durations: pl.DataFrame
     limited: pl.DataFrame
+    requests: pl.DataFrame
     events: pl.DataFrame
     shift: int
+    slice_shift: int
     periods: Periods
     notes: tuple[str, ...]
+    window: TimeRange | None = None
 
     def merge(self, other: Summary) -> Summary:
         """Return the summary of both: parts of one run with the same periods, or different runs.
@@ -151,31 +97,30 @@ class Summary:
         The timeline gets the bins that the span of both asks for. Events of the same time keep the
         order of the merge.
         """
-        span = _hull(_span(self.groups), _span(other.groups))
+        span = hull(_span(self.groups), _span(other.groups))
         shift = max(self.shift, other.shift, bin_shift(_length(span)))
-        groups, timeline, slices, durations, limited = _totals()
+        slice_shift = max(self.slice_shift, other.slice_shift, shift + SLICE_BITS)
+        totals = _totals()
         for summary in (self, other):
-            wider = shift - summary.shift
-            groups.add(summary.groups)
-            timeline.add(_rebinned(summary.timeline, "bin", wider))
-            slices.add(_rebinned(summary.slices, "slice", wider))
-            durations.add(summary.durations)
-            limited.add(summary.limited)
-        return Summary(
-            groups=groups.table(),
-            timeline=timeline.table(),
-            slices=slices.table(),
-            durations=durations.table(),
-            limited=limited.table(),
+            tables = [getattr(summary, name) for name in TABLES]
+            for total, table in zip(totals, tables, strict=True):
+                table = rebinned(table, "bin", shift - summary.shift)
+                total.add(rebinned(table, "slice", slice_shift - summary.slice_shift))
+        return _built(
+            totals,
             events=pl.concat([self.events, other.events]).sort("t_ns", maintain_order=True),
             shift=shift,
+            slice_shift=slice_shift,
             periods=self.periods.merge(other.periods),
             notes=tuple(dict.fromkeys(self.notes + other.notes)),
         )
 
 
 def summarize(
-    trace: Trace, periods: Periods | None = None, span: tuple[int, int] | None = None
+    trace: Trace,
+    periods: Periods | None = None,
+    span: tuple[int, int] | None = None,
+    window: TimeRange | None = None,
 ) -> Summary:
     """Summarise the steps of ``trace``.
 
@@ -188,6 +133,8 @@ def summarize(
     span
         First and last ns of the larger trace, likewise, to give the timeline its bin width at
         once; without it, the part's own, and merging the parts widens them.
+    window
+        Leave out the steps that did not begin in it.
 
     Raises
     ------
@@ -197,36 +144,47 @@ def summarize(
     events = trace.events()
     if periods is None:
         periods = find_periods(trace, events)
-    shift = bin_shift(_length(_hull(span, _step_span(trace))))
+    shift, slice_shift = resolution(hull(span, step_span(trace)), window)
+    chosen, kept = trace, events
+    if window is not None:
+        chosen, kept = trace.within(window), events_within(events, window)
     totals = _totals()
 
     def tables(batch: pl.DataFrame) -> tuple[pl.DataFrame, ...]:
-        steps = _prepared(batch, periods)
-        in_slices = _group(steps, shift + _SLICE_BITS)
-        return (
-            _groups(in_slices),
-            _timeline(steps, shift),
-            _slices(in_slices),
-            _durations(steps),
-            steps_at(periods.limits, steps),
-        )
+        return batch_tables(batch, periods, shift, slice_shift)
 
-    columns = (*_READ, "pid") if periods.limits else _READ
-    for found in trace.map(columns, tables):
+    for found in chosen.map(columns_read(periods), tables):
         for total, table in zip(totals, found, strict=True):
             total.add(table)
-    groups, timeline, slices, durations, limited = (total.table() for total in totals)
-    return Summary(
-        groups=groups,
-        timeline=timeline,
-        slices=slices,
-        durations=durations,
-        limited=limited,
-        events=events,
+    return _built(
+        totals,
+        events=kept,
         shift=shift,
+        slice_shift=slice_shift,
         periods=periods,
         notes=trace.notes,
+        window=window,
     )
+
+
+def resolution(span: Span, window: TimeRange | None = None) -> tuple[int, int]:
+    """Return log2 of the width, ns, of a timeline's bins and of its slices.
+
+    ``span`` is that of all steps. A window has bins and slices of its own, as a whole trace of its
+    length would; one whose ends are borders of the trace's bins keeps those, and has no slices
+    finer than its ends are, so that sums by stretches between such borders serve it.
+    """
+    whole = bin_shift(_length(span))
+    if window is None or span is None:
+        return whole, whole + SLICE_BITS
+    inner = [end for end in (window.start_ns, window.end_ns) if span[0] < end <= span[1]]
+    own = bin_shift(max(0, min(span[1], window.end_ns) - max(span[0], window.start_ns)))
+    fits = [
+        bits for bits in range(SLICE_BITS + 1) if not any(e % (1 << whole + bits) for e in inner)
+    ]
+    if not fits:
+        return own, own + SLICE_BITS
+    return whole, max(own + SLICE_BITS, whole + fits[-1])
 
 
 def bin_shift(nanoseconds: int) -> int:
@@ -234,15 +192,35 @@ def bin_shift(nanoseconds: int) -> int:
     return max(0, (nanoseconds // (TIME_BINS - 1)).bit_length())
 
 
-def duration_of_bin(bins: pl.Expr) -> pl.Expr:
-    """Expression: the geometric middle of a duration bin, in ns."""
-    return ((bins + 0.5) / BINS_PER_OCTAVE * pl.lit(2.0).log()).exp()
+def _built(
+    totals: list[Total],
+    *,
+    events: pl.DataFrame,
+    shift: int,
+    slice_shift: int,
+    periods: Periods,
+    notes: tuple[str, ...],
+    window: TimeRange | None = None,
+) -> Summary:
+    groups, timeline, slices, durations, limited, requests = (one.table() for one in totals)
+    return Summary(
+        groups=groups,
+        timeline=timeline,
+        slices=slices,
+        durations=durations,
+        limited=limited,
+        requests=requests,
+        events=events,
+        shift=shift,
+        slice_shift=slice_shift,
+        periods=periods,
+        notes=notes,
+        window=window,
+    )
 
 
-def _totals() -> tuple[Total, Total, Total, Total, Total]:
-    keys = GROUP_KEYS, TIME_KEYS, SLICE_KEYS, DURATION_KEYS, LIMIT_KEYS
-    groups, timeline, slices, durations, limited = map(Total, keys)
-    return groups, timeline, slices, durations, limited
+def _totals() -> list[Total]:
+    return [Total(keys) for keys in TABLE_KEYS]
 
 
 def _span(groups: pl.DataFrame) -> Span:
@@ -250,13 +228,21 @@ def _span(groups: pl.DataFrame) -> Span:
     return (first, last) if isinstance(first, int) and isinstance(last, int) else None
 
 
-def _step_span(trace: Trace) -> Span:
+def step_span(trace: Trace) -> Span:
+    """Return the first and last ns of a trace's steps, None where none has a time.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
+    """
     ends = trace.collect(trace.steps().select(pl.col("t_ns").min().alias("first"), _END.max()))
     first, last = ends.row(0)
     return None if first is None or last is None else (first, last)
 
 
-def _hull(one: Span, other: Span) -> Span:
+def hull(one: Span, other: Span) -> Span:
+    """Return the least span that holds both."""
     if one is None or other is None:
         return one or other
     return min(one[0], other[0]), max(one[1], other[1])
@@ -266,94 +252,8 @@ def _length(span: Span) -> int:
     return span[1] - span[0] if span else 0
 
 
-def _rebinned(table: pl.DataFrame, key: str, shift: int) -> pl.DataFrame:
-    return table.with_columns(pl.col(key) // (1 << shift))
-
-
-def _prepared(batch: pl.DataFrame, periods: Periods) -> pl.DataFrame:
-    """Return the batch's steps with their period, no weight left out and no impossible size."""
-    is_step = batch["event"] == "step"
-    steps = batch if is_step.all() else batch.filter(is_step)
-    steps = steps.with_columns(
-        periods.code().alias("period"), _WEIGHT.fill_null(1), _impossible().alias("impossible")
-    )
-    if steps["impossible"].any():
-        kept = pl.when(~pl.col("impossible"))
-        steps = steps.with_columns(kept.then(name).alias(name) for name in _SIZED)
-    return steps
-
-
-def _impossible() -> pl.Expr:
-    """Expression: a step with sizes that none has, as the recorder refuses them.
-
-    A trace made elsewhere may hold such: a size below 1 (a filler or warm-up may be of 0), or a
-    bucket smaller than what was requested where the step replayed.
-    """
-    requested, bucket = pl.col("requested"), pl.col("bucket")
-    eager = pl.col("outcome").is_in(["fallback", "eager", "capture"]).fill_null(False)
-    below = (requested < 0) | ((requested == 0) & pl.col("kind").is_null()) | (bucket < 1)
-    return (below | ((bucket < requested) & ~eager)).fill_null(False)
-
-
-def _group(steps: pl.DataFrame, shift: int) -> pl.DataFrame:
-    """Return the batch by slice and group.
-
-    A batch mostly lies within one slice, so that the slices cost no grouping of their own.
-    """
-    steps = steps.with_columns((pl.col("t_ns") // (1 << shift)).alias("slice"))
-    time = pl.col("dur_ns").cast(pl.Float64)
-    squares = pl.when(_WEIGHT > 0).then(time * time / _WEIGHT)
-    sums = {"weight": _WEIGHT.sum(), "rows": pl.len().cast(pl.Int64)}
-    sums |= {name: sum_of(steps, name) for name in _SUMMED}
-    sums |= {f"{name}_weight": weight_of(steps, name) for name in _TIMED}
-    sums |= {
-        "dur_sq": squares.sum(),
-        "compile_steps": _count(steps, "compile_ns"),
-        "impossible": _count(steps, "impossible"),
-        "t_min": pl.col("t_ns").min(),
-        "t_max": _END.max(),
-    }
-    return sum_by(steps, ("slice", *GROUP_KEYS), sums)
-
-
-def _count(steps: pl.DataFrame, name: str) -> pl.Expr:
-    """Expression: the weight of the steps whose measure is above 0."""
-    if not steps[name].max():  # null throughout, or 0: the usual case, and free
-        return pl.lit(0, pl.Int64)
-    return (_WEIGHT * (pl.col(name) > 0).fill_null(False)).sum()
-
-
-def _groups(in_slices: pl.DataFrame) -> pl.DataFrame:
-    if in_slices["slice"].n_unique() > 1:
-        total = Total(GROUP_KEYS)
-        total.add(in_slices.drop("slice"))
-        return total.table()
-    return in_slices.drop("slice")
-
-
-def _slices(in_slices: pl.DataFrame) -> pl.DataFrame:
-    sums = {name: pl.col(name).sum() for name in _SLICED}
-    return sum_by(in_slices.drop_nulls("slice"), SLICE_KEYS, sums)
-
-
-def _timeline(steps: pl.DataFrame, shift: int) -> pl.DataFrame:
-    timed = steps.drop_nulls("t_ns").with_columns((pl.col("t_ns") // (1 << shift)).alias("bin"))
-    sums = {
-        "weight": _WEIGHT.sum(),
-        "requested_rows": (pl.col("requested") * _WEIGHT).sum(),
-        "dur_ns": sum_of(timed, "dur_ns"),
-        "dur_ns_weight": weight_of(timed, "dur_ns"),
-        "tokens_out": sum_of(timed, "tokens_out"),
-        "kv_tokens": sum_of(timed, "kv_tokens"),
-        "queued": (pl.col("queued") * _WEIGHT).sum(),
-        "queued_weight": weight_of(timed, "queued"),
-    }
-    return sum_by(timed, TIME_KEYS, sums)
-
-
-def _durations(steps: pl.DataFrame) -> pl.DataFrame:
-    octaves = (pl.col("dur_ns").cast(pl.Float64) / _WEIGHT).log(2)
-    timed = steps.filter((pl.col("dur_ns") > 0) & (_WEIGHT > 0)).with_columns(
-        (octaves * BINS_PER_OCTAVE).floor().cast(pl.Int16).alias("duration_bin")
-    )
-    return sum_by(timed, DURATION_KEYS, {"weight": _WEIGHT.sum()})
+def rebinned(table: pl.DataFrame, key: str, wider: int) -> pl.DataFrame:
+    """Return ``table`` with the bins of ``key``, where it has one, ``2**wider`` times as wide."""
+    if key not in table.columns or not wider:
+        return table
+    return table.with_columns(pl.col(key) // (1 << wider))

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
 
-from graphdiag.errors import SourceError
+from graphdiag.errors import NoRowsYet, SourceError
 from graphdiag.parts import (
     ParquetFile,
     Part,
@@ -32,6 +32,7 @@ from graphdiag.parts import (
     reading,
 )
 from graphdiag.places import Place, resolve
+from graphdiag.timerange import TimeRange
 
 _PARQUET_MAGIC = b"PAR1"
 _TAIL_MAGIC = b"\xff\xff\xff\xff"
@@ -68,16 +69,37 @@ class Trace:
         """Rows of event ``step``."""
         return self.frame.filter(pl.col("event") == "step")
 
+    def requests(self) -> pl.LazyFrame:
+        """Rows of event ``request``."""
+        return self.frame.filter(pl.col("event") == "request")
+
     def events(self) -> pl.DataFrame:
-        """All rows that are no steps, in order of time: the small tables.
+        """All rows that are no steps and no requests, in order of time: the small tables.
 
         Raises
         ------
         SourceError
             When a part turns out to be damaged or gone.
         """
-        rows = self.collect(self.frame.filter(pl.col("event") != "step"))
+        rows = self.collect(self.frame.filter(~pl.col("event").is_in(["step", "request"])))
         return rows.sort("t_ns", maintain_order=True)
+
+    def first_ns(self) -> int | None:
+        """Return when the first event of any sort began, wall-clock ns; None without times.
+
+        Raises
+        ------
+        SourceError
+            When a part turns out to be damaged or gone.
+        """
+        first = self.collect(self.frame.select(pl.col("t_ns").min())).item()
+        return None if first is None else int(first)
+
+    def within(self, time: TimeRange) -> Trace:
+        """Return the rows that began in ``time`` alone; those without a time are left out."""
+        parts = tuple(part.within(time) for part in self.parts)
+        frame = pl.concat([part.frame() for part in parts]) if parts else self.frame
+        return replace(self, frame=frame.filter(time.holds()), parts=parts)
 
     def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
         """Return the result of a query on :attr:`frame` that keeps few of its rows.
@@ -148,10 +170,13 @@ def looks_like_trace(place: Place) -> bool:
     )
 
 
-def open_trace(source: str | Path | Sequence[str | Path | Place]) -> Trace:
+def open_trace(
+    source: str | Path | Sequence[str | Path | Place], known: Collection[str] = ()
+) -> Trace:
     """Open a file, a folder being written, a glob, an fsspec URL, or a list of these.
 
-    What is named twice is read once; files without rows are left out.
+    What is named twice is read once; files without rows are left out. ``known`` are paths of sealed
+    parts that were opened before: they are not looked at again, for they never change.
 
     Raises
     ------
@@ -169,7 +194,7 @@ def open_trace(source: str | Path | Sequence[str | Path | Place]) -> Trace:
     notes: list[str] = []
     for place in places.values():
         if place.is_folder():
-            opened, unread = _open_folder(place)
+            opened, unread = _open_folder(place, known)
             parts += opened
             notes += unread
         elif not (_is_tail(place) and _part_of(place.path) in places):
@@ -206,7 +231,7 @@ def _open_file(place: Place) -> tuple[list[Part], list[str]]:
     return [rows], [note] if note else []
 
 
-def _open_folder(folder: Place) -> tuple[list[Part], list[str]]:
+def _open_folder(folder: Place, known: Collection[str]) -> tuple[list[Part], list[str]]:
     """Return the parts of a folder, each row once, and notes on what is missing."""
     for _ in range(_LOOKS):
         with reading(folder.name):
@@ -220,12 +245,13 @@ def _open_folder(folder: Place) -> tuple[list[Part], list[str]]:
             break
     else:
         raise SourceError(f"{folder.name}: its tails change too fast; try again.")
-    opened, notes = _open_parts(parts)
+    opened, notes = _open_parts(parts, known)
     opened += [rows for rows, _ in whole if not rows.rows.is_empty()]
     notes += [note for _, note in whole if note]
     if not opened:
         why = _why_empty(folder, notes, bool(live), bool(parts))
-        raise SourceError(f"{folder.name}: no rows to read: {why}")
+        kind = NoRowsYet if live and not notes else SourceError
+        raise kind(f"{folder.name}: no rows to read: {why}")
     return opened, notes
 
 
@@ -234,17 +260,21 @@ def _read_tail(tail: Place) -> tuple[Rows, str | None] | None:
     with reading(tail.name):
         try:
             with tail.open() as file:
-                return read_tail(tail.name, file)
+                rows, note = read_tail(tail.name, file)
         except FileNotFoundError:
             return None
+    return replace(rows, becomes=_part_of(tail.path)), note
 
 
-def _open_parts(places: list[Place]) -> tuple[list[Part], list[str]]:
+def _open_parts(places: list[Place], known: Collection[str]) -> tuple[list[Part], list[str]]:
     """Return the parts that can be read, and a note for each that cannot."""
     opened: list[Part] = []
     notes: list[str] = []
     for place in places:
         part = ParquetFile(place)
+        if place.path in known:
+            opened.append(part)
+            continue
         try:
             with reading(place.name):
                 if place.is_folder():

@@ -53,6 +53,13 @@ def measure(value: float | None, unit: str, missing: str = MISSING) -> str:
     return f"{figure(value)} {unit}"
 
 
+def milliseconds(value: float) -> str:
+    """Return ms a step without the unit; what is under a microsecond a step is said to be so."""
+    if value == 0 or abs(value) >= 0.001:
+        return figure(value)
+    return "< 0.001" if value > 0 else "> -0.001"
+
+
 def duration(seconds: float) -> str:
     """Return a span of time in the unit a person would choose."""
     if 0 < seconds < 1:

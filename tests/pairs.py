@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from graphdiag.steptable import CAPTURE, EAGER, FALLBACK, REPLAY, START_UP, StepTable
+from graphdiag.steptable import CAPTURE, EAGER, FALLBACK, REPLAY, START_UP, StepTable, stalls
 
 SLICES = 30
 STEPS = 6_000
@@ -21,7 +22,8 @@ class Run:
     ``load`` is the mean of the requested sizes; ``buckets`` are its graphs, none where it runs
     eager; each of a step's requests attends to about ``context`` tokens, ``token_ns`` each.
     ``recompiling`` is the share of steps that capture, ``cold`` the number of first steps
-    that compile, each for ``compile_ns`` more.
+    that compile, each for ``compile_ns`` more. ``pausing`` is the share of steps that take
+    ``pause`` times as long.
     """
 
     buckets: tuple[int, ...] = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64)
@@ -36,6 +38,8 @@ class Run:
     jitter: float = 0.03
     token_ns: float = 0.0
     context: int = 0
+    pausing: float = 0.0
+    pause: float = 50.0
 
     def table(self, seed: int) -> StepTable:
         """The run's steps, in slices of time; the load wanders."""
@@ -45,23 +49,24 @@ class Run:
         return _table(size, bucket, role, time + self.token_ns * tokens, tokens)
 
     def start_up(self, seed: int) -> float:
-        """What the first steps took beyond exact replay, over all steps, ns a step.
+        """What the first steps took beyond their bucket's replay, over all steps, ns a step.
 
         Start-up happens once: its cost in a run is what it was, not a mean over many starts.
         """
-        size, _, role, time = self._steps(seed)
+        size, bucket, role, time = self._steps(seed)
         cold = role == START_UP
-        ideal = self.replay(size) if self.buckets else self.eager(size)
-        return float((time - ideal)[cold].sum() / STEPS)
+        usual = self.replay(np.maximum(size, bucket)) if self.buckets else self.eager(size)
+        return float((time - usual)[cold].sum() / STEPS)
 
     def _steps(self, seed):
         random = np.random.default_rng(seed)
-        size = self._sizes(random, STEPS)
+        size = _sizes(self.load, random, STEPS)
         bucket = self._buckets(size)
         bucket[random.random(STEPS) < self.fallback_share] = 0
         role = np.where(bucket > 0, REPLAY, FALLBACK if self.buckets else EAGER)
         time = np.where(bucket > 0, self.replay(bucket), self.eager(size))
         time *= 1 + random.normal(0, self.jitter, STEPS)
+        time[random.random(STEPS) < self.pausing] *= self.pause
         captured = random.random(STEPS) < self.recompiling
         captured[: self.cold] = False
         role[captured] = CAPTURE
@@ -80,8 +85,7 @@ class Run:
 
     def shares(self):
         """The share of the steps of each size, 1 to LARGEST, in a run too long for chance."""
-        sizes = self._sizes(np.random.default_rng(12345), _TRUE_STEPS)
-        return np.bincount(sizes, minlength=LARGEST + 1)[1:] / _TRUE_STEPS
+        return _true_shares(self.load)
 
     def costs(self):
         """Best achievable, padding and fallback of a step of each size, 1 to LARGEST, ns."""
@@ -95,13 +99,20 @@ class Run:
         fell_back = (1 - (bucket > 0) * (1 - self.fallback_share)) * (1 - self.recompiling)
         return ideal, padding, fell_back * (eager - ideal)
 
-    def _sizes(self, random, steps):
-        wave = np.repeat(random.normal(0, 0.10, steps // 50), 50)
-        return np.clip(random.poisson(self.load * np.exp(wave)), 1, LARGEST).astype(np.int64)
-
     def _buckets(self, size):
         ladder = np.array(self.buckets, dtype=np.int64)
         return np.append(ladder, 0)[np.searchsorted(ladder, size)]
+
+
+def _sizes(load, random, steps):
+    wave = np.repeat(random.normal(0, 0.10, steps // 50), 50)
+    return np.clip(random.poisson(load * np.exp(wave)), 1, LARGEST).astype(np.int64)
+
+
+@cache
+def _true_shares(load: float):
+    sizes = _sizes(load, np.random.default_rng(12345), _TRUE_STEPS)
+    return np.bincount(sizes, minlength=LARGEST + 1)[1:] / _TRUE_STEPS
 
 
 def true_terms(base: Run, candidate: Run, seeds: tuple[int, int]) -> dict[str, float]:
@@ -122,8 +133,14 @@ def true_terms(base: Run, candidate: Run, seeds: tuple[int, int]) -> dict[str, f
         "fallback": fallback,
         "padding": padding,
         "launch_saving": ideal if other_kind else 0.0,
+        "memory": 0.0,
+        "stalls": _stalls(candidate, after, second) - _stalls(base, before, first),
         "residual": 0.0 if other_kind else ideal,
     }
+
+
+def _stalls(run: Run, costs, shares) -> float:
+    return run.pausing * (run.pause - 1) * float((shares * sum(costs)).sum())
 
 
 def _padded(run: Run):
@@ -133,7 +150,15 @@ def _padded(run: Run):
 
 
 def _table(size, bucket, role, time, context) -> StepTable:
-    keys, place = np.unique(np.stack([size, bucket, role], axis=1), axis=0, return_inverse=True)
+    octave = np.floor(np.log2(time)).astype(np.int64)
+    kinds, kind = np.unique(
+        np.stack([size, bucket, role, octave], axis=1), axis=0, return_inverse=True
+    )
+    decode = np.zeros(len(kinds), np.int64)
+    late = stalls(decode, *kinds.T, np.bincount(kind.ravel()))[kind.ravel()]
+    keys, place = np.unique(
+        np.stack([size, bucket, role, late], axis=1), axis=0, return_inverse=True
+    )
     place = place.ravel()
     piece = np.arange(len(size)) * SLICES // len(size)
     sums = np.zeros((3, SLICES, len(keys)))
@@ -147,9 +172,11 @@ def _table(size, bucket, role, time, context) -> StepTable:
         requested=keys[:, 0],
         bucket=keys[:, 1],
         role=keys[:, 2],
+        stalled=keys[:, 3] > 0,
         steps=sums[0],
         time=sums[1],
         compiling=none,
         tokens=sums[0] * keys[:, 0],
         context=sums[2],
+        again=none,
     )

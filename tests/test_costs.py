@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from graphdiag.costs import measure_costs
 from graphdiag.curves import fit_curve
+from graphdiag.diagnosis import report_of
 from graphdiag.summary import summarize
-from tests.build import MS, step, trace
+from tests.build import MS, START_NS, step, trace
 
 BUCKETS = (1, 4, 8, 16, 32)
 BASE_MS, SLOPE_MS, EAGER_MS = 5.0, 0.24, 2.5
@@ -76,6 +77,34 @@ def test_intervals_hold_the_truth_under_noise():
         inside_fallback += low <= fallback <= high
     assert inside_padding >= 17
     assert inside_fallback >= 17
+
+
+def test_a_few_steps_that_take_fifty_times_as_long_stay_out_of_the_prices():
+    random = np.random.default_rng(11)
+    rows = recorded(random.integers(1, 40, size=3000), noise=0.2, seed=1)
+    clock = 0.0
+    for row in rows:
+        row["t_ns"] = START_NS + round(clock)
+        row["dur_ns"] *= 50 if random.random() < 0.01 else 1
+        clock += row["dur_ns"]
+    summary = summarize(trace(rows))
+    model = measure_costs(summary)
+    (told,) = [one for one in report_of(summary, "").notes if "far longer than others" in one]
+    assert told.endswith("of all step time, charged to no case.")
+    low, high = model.rows["decode"].ci95
+    assert low < SLOPE_MS * MS < high
+    assert high - low < 0.1 * SLOPE_MS * MS
+    padding = sum(
+        SLOPE_MS * (r["bucket"] - r["requested"]) for r in rows if r["outcome"] == "padded"
+    )
+    low, high = (end / MS for end in model.padding_ci95)
+    assert low < padding < high
+    told = model.ledger
+    assert 15 < told.stalled_steps < 45
+    assert told.mean_ms == pytest.approx(sum(row["dur_ns"] for row in rows) / MS / 3000)
+    parts = ("achievable", "compile", "shapes", "fallback", "padding", "stalls", "residual")
+    assert sum(getattr(told, name).ms_per_step for name in parts) == pytest.approx(told.mean_ms)
+    assert told.stalls.ms_per_step == pytest.approx(told.stalled_steps * 49 * 10 / 3000, rel=0.25)
 
 
 def test_one_bucket_gives_no_price():

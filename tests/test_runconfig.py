@@ -2,7 +2,13 @@ import json
 
 import pytest
 
-from graphdiag.runconfig import capture_sizes, configs_differ, last_config, positive_int, run_configs
+from graphdiag.runconfig import (
+    capture_sizes,
+    configs_differ,
+    last_config,
+    positive_int,
+    run_configs,
+)
 from tests.build import event, trace
 
 

@@ -9,17 +9,11 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from graphdiag import parts
+from graphdiag.batchtables import DURATION_KEYS, GROUP_KEYS, SLICE_KEYS, TIME_KEYS
+from graphdiag.diagnosis import report_of
 from graphdiag.periods import COLD, STEADY, WARM, Periods
-from graphdiag.summary import (
-    DURATION_KEYS,
-    GROUP_KEYS,
-    SLICE_KEYS,
-    TIME_BINS,
-    TIME_KEYS,
-    bin_shift,
-    duration_of_bin,
-    summarize,
-)
+from graphdiag.requesttimes import middle_of_bin
+from graphdiag.summary import TIME_BINS, bin_shift, summarize
 from graphdiag.trace import open_trace
 from tests.build import MS, START_NS, event, step, trace, write
 
@@ -190,9 +184,22 @@ def test_duration_bin_and_its_middle(duration, weight):
     exact = 16 * log2(duration / weight)
     assert abs(table["duration_bin"] - floor(exact)) <= (abs(exact - round(exact)) < 1e-9)
     middle = pl.DataFrame({"b": [table["duration_bin"]]}, schema={"b": pl.Int16}).select(
-        duration_of_bin(pl.col("b"))
+        middle_of_bin(pl.col("b"))
     )
     assert middle.item() == pytest.approx(duration / weight, rel=2 ** (1 / 32) - 1 + 1e-9)
+
+
+def test_requests_are_summed_by_their_time_to_a_first_token():
+    told = {"tokens_in": 7, "tokens_out": 3, "queued_ns": 2 * MS, "dur_ns": 50 * MS}
+    rows = [event("request", 5.0 * i, ttft_ns=(10 + i % 2) * MS, **told) for i in range(10)]
+    rows.append(event("request", 60.0, dur_ns=MS))
+    summary = summarize(trace([step(3, 4, dur_ns=MS), *rows]))
+    table = summary.requests.group_by("ttft_bin").agg(pl.col("weight").sum()).sort("ttft_bin")
+    bins = [floor(16 * log2(ms * MS)) for ms in (10, 11)]
+    assert table.rows() == [(None, 1), (bins[0], 5), (bins[1], 5)]
+    sums = ("weight", "tokens_in", "tokens_out", "queued_ns", "queued_ns_weight", "dur_ns_weight")
+    assert [total(summary.requests, name) for name in sums] == [11, 70, 30, 20 * MS, 10, 11]
+    assert summary.events.is_empty()
 
 
 def test_timeline_bins_begin_at_multiples_of_their_width():
@@ -221,6 +228,19 @@ def test_impossible_sizes_say_nothing_but_their_time():
     assert (left_out["weight"], left_out["dur_ns"]) == (6, 4 * MS)
     sizes = ("requested", "bucket", "outcome", "mode", "artifact")
     assert [left_out[name] for name in sizes] == [None] * 5
+
+
+def test_a_clock_set_back_is_counted_and_gives_no_negative_time():
+    rows = [step(3, 4, 10.0 * i, dur_ns=MS, step=i) for i in range(10)]
+    for row in rows[5:]:
+        row["t_ns"] -= 3600 * 1000 * MS
+    rows[7]["dur_ns"] = -MS
+    summary = summarize(trace(rows), Periods({}, ()))
+    sums = ("weight", "set_back", "backwards", "dur_ns", "dur_ns_weight")
+    assert [total(summary.groups, name) for name in sums] == [10, 1, 1, 9 * MS, 9]
+    notes = report_of(summary, "by hand").notes
+    assert any("set back during 1 step that ended" in note for note in notes)
+    assert any("The clock was set back while recording, 1 time" in note for note in notes)
 
 
 def test_steps_that_compiled_are_counted_one_by_one():
@@ -275,7 +295,15 @@ limit_rows = st.builds(
     run=st.sampled_from(["run-1", None]),
     config=st.sampled_from([{"frame": "one"}, {"frame": "two"}]),
 )
-any_rows = st.lists(step_rows() | event_rows | limit_rows, max_size=30)
+request_rows = st.builds(
+    event,
+    st.just("request"),
+    st.integers(0, 5),
+    dur_ns=maybe(st.integers(0, MS)),
+    ttft_ns=maybe(st.integers(0, MS)),
+    tokens_out=maybe(st.integers(0, 9)),
+)
+any_rows = st.lists(step_rows() | event_rows | limit_rows | request_rows, max_size=30)
 
 
 def is_impossible(row):
@@ -341,6 +369,8 @@ def test_slices_are_the_plain_sums_of_their_time(rows, batch):
     timed = [row for row in rows if row["event"] == "step" and row["t_ns"] is not None]
     for row in timed:
         row["slice"] = row["t_ns"] >> (summary.shift + 4)
+        weight = 1 if row["weight"] is None else row["weight"]
+        row["octave"] = floor(log2(row["dur_ns"] / weight)) if row["dur_ns"] and weight else None
     found = {
         tuple(row[k] for k in SLICE_KEYS): [row["weight"], row["dur_ns"], row["dur_ns_weight"]]
         for row in summary.slices.iter_rows(named=True)
@@ -359,6 +389,7 @@ def assert_same(one, other):
     assert_frame_equal(one.slices, other.slices, rel_tol=1e-12)
     assert_frame_equal(one.durations, other.durations)
     assert_frame_equal(one.limited, other.limited)
+    assert_frame_equal(one.requests, other.requests)
     assert_frame_equal(one.events, other.events, check_row_order=False)
     assert one.events["t_ns"].to_list() == other.events["t_ns"].to_list()
     assert one.shift == other.shift

@@ -29,7 +29,10 @@ RARE_64 = (
     *("step", "weight", "blocked_ns", "graph_launch_ns", "gpu_ns", "gap_ns", "gpu_span_ns"),
     "compile_ns",
 )
-RARE_32 = ("loras", "loras_replayed", "launches", "kernels", "graph_kernels", "preempted", "queued")
+RARE_32 = (
+    *("loras", "loras_replayed", "launches", "kernels", "graph_kernels", "preempted"),
+    *("recomputed", "queued"),
+)
 RARE = (*RARE_64, *RARE_32)
 WIDE = (*COMMON_64, *COMMON_32, *RARE)
 _GROUPS = {

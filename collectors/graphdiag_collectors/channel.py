@@ -230,6 +230,7 @@ class Channel:
         kernels: int | None = NULL,
         graph_kernels: int | None = NULL,
         preempted: int | None = NULL,
+        recomputed: int | None = NULL,
         queued: int | None = NULL,
         runner: str | None = None,
         axis: str | None = None,
@@ -252,7 +253,7 @@ class Channel:
             rare = (
                 step, weight, blocked_ns, graph_launch_ns, gpu_ns, gap_ns, gpu_span_ns,
                 compile_ns, loras, loras_replayed, launches, kernels, graph_kernels,
-                preempted, queued,
+                preempted, recomputed, queued,
             )
             has_rare = rare != _NOTHING
             pack_wide(

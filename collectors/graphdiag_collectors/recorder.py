@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import Mapping
@@ -185,6 +186,50 @@ class Recorder(Channel):
         """Record that a region was compiled; ``reason`` is the compiler's, where it recompiled."""
         columns = {name: value for name, value in locals().items() if name not in _NO_COLUMNS}
         self.event("compile", **columns, **more)
+
+    def request(
+        self,
+        *,
+        arrival_ns: int,
+        first_token_ns: int | None = None,
+        end_ns: int | None = None,
+        prompt_tokens: int | None = None,
+        output_tokens: int | None = None,
+        scheduled_ns: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Record a request that has ended; not for the hot path of a step.
+
+        One process of an engine records its requests: further ranks would record them again.
+
+        Parameters
+        ----------
+        arrival_ns, scheduled_ns, first_token_ns, end_ns
+            Wall clock in ns: when it arrived, first ran, had its first token (None where it never
+            had one) and ended (by default now).
+        prompt_tokens, output_tokens
+            Its tokens.
+        reason
+            Why it ended, in the engine's words.
+        """
+        try:
+            ended = time.time_ns() if end_ns is None else end_ns
+            times = [t for t in (arrival_ns, scheduled_ns, first_token_ns, ended) if t is not None]
+            if times != sorted(times):
+                raise ValueError("the times of a request run backwards")
+            columns = {
+                "t_ns": arrival_ns,
+                "dur_ns": ended - arrival_ns,
+                "queued_ns": None if scheduled_ns is None else scheduled_ns - arrival_ns,
+                "ttft_ns": None if first_token_ns is None else first_token_ns - arrival_ns,
+                "tokens_in": prompt_tokens,
+                "tokens_out": output_tokens,
+                "reason": reason,
+            }
+        except Exception as error:
+            self.refuse(f"{type(error).__name__}: {error}")
+            return
+        self.event("request", **columns)
 
     def memory(
         self,

@@ -121,10 +121,11 @@ COLUMNS: tuple[Column, ...] = (
         "reason",
         _text,
         "",
-        ("step", *_ARTIFACT),
+        ("step", "request", *_ARTIFACT),
         "Step: why it fell back or missed, one of "
         + ", ".join(REASONS)
-        + ". Compile: why it was compiled again, in the compiler's words.",
+        + ". Compile: why it was compiled again, in the compiler's words. Request: why it ended, "
+        "in the engine's words.",
     ),
     Column(
         "artifact",
@@ -155,7 +156,23 @@ COLUMNS: tuple[Column, ...] = (
     Column("compile_ns", _i64, "ns", _STEP, "Time spent compiling or capturing in the step."),
     Column("tokens_out", _i32, "count", ("step", "request"), "Tokens produced."),
     Column("preempted", _i32, "count", _STEP, "Requests preempted or retracted in the step."),
+    Column(
+        "recomputed",
+        _i32,
+        "count",
+        _STEP,
+        "Tokens computed again in the step, of requests that had been preempted.",
+    ),
     Column("queued", _i32, "count", _STEP, "Requests waiting when the step was scheduled."),
+    Column("tokens_in", _i32, "count", ("request",), "Tokens of the prompt."),
+    Column("queued_ns", _i64, "ns", ("request",), "Time from arrival until it was scheduled."),
+    Column(
+        "ttft_ns",
+        _i64,
+        "ns",
+        ("request",),
+        "Time from arrival to the first token; null where there was none.",
+    ),
     Column("key", _text, "", _ARTIFACT, "JSON: what the engine looks the artifact up by."),
     Column("identity", _text, "", _ARTIFACT, "JSON: all that influenced the artifact."),
     Column("size", _i32, "rows", _ARTIFACT, "Bucket the artifact serves."),

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,8 @@ class Compiles:
         Start (ns) and Dynamo's words for the compile that runs now, else None.
     eager
         The frames at the recompile limit, by :attr:`Frame.key`.
+    identity
+        All that influences what is compiled from now on, where somebody said so.
     on
         Whether compiles are counted.
     """
@@ -95,6 +97,7 @@ class Compiles:
         self.total_ns = 0
         self.running: tuple[int, str] | None = None
         self.eager: set[str] = set()
+        self.identity: Mapping[str, Any] | None = None
         self.on = False
 
     def attach(self) -> None:
@@ -181,6 +184,7 @@ class Compiles:
             dur_ns=dur_ns,
             kind=kind,
             key=told,
+            identity=None if history else self.identity,
             cache=None if failed else cache_of(metrics, self._counters, history),
             reason=short(get("recompile_reason") or None),
             weight=weight,

@@ -287,18 +287,19 @@ class Graphs:
         grown = None
         if before[1] is not None and after[1] is not None:
             grown = after[1] - before[1]
-        recorder.capture(
-            artifact=tally.artifact,
-            size=tally.size,
-            kind=KEEPALIVE if empty else pending.kind,
-            t_ns=pending.start_ns,
-            dur_ns=perf_counter_ns() - pending.clock_ns,
-            mem_before=before[0],
-            mem_after=after[0],
-            pool_bytes=grown,
-            identity={"pool": self._memory_guard.run(_pool, graph), "nodes": pending.nodes},
-            weight=0 if empty else 1,
-        )
+        told: dict[str, Any] = {
+            "artifact": tally.artifact,
+            "size": tally.size,
+            "kind": KEEPALIVE if empty else pending.kind,
+            "t_ns": pending.start_ns,
+            "dur_ns": perf_counter_ns() - pending.clock_ns,
+            "mem_before": before[0],
+            "mem_after": after[0],
+            "pool_bytes": grown,
+            "identity": {"pool": self._memory_guard.run(_pool, graph), "nodes": pending.nodes},
+            "weight": 0 if empty else 1,
+        }
+        recorder.capture(**told | tally.columns)
 
     def _broken(self, owner: Any, block: bool, error: BaseException) -> None:
         """Record a capture that raised; the error is the engine's and goes its way."""

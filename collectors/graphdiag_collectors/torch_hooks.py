@@ -11,6 +11,7 @@ import inspect
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphdiag_collectors import session
@@ -188,15 +189,25 @@ def uninstall() -> None:
         torch_hooks.detach()
 
 
-def name_graph(graph: Any, artifact: str, size: int | None = None) -> None:
+def name_graph(graph: Any, artifact: str, size: int | None = None, **columns: Any) -> None:
     """Say what a ``torch.cuda.CUDAGraph`` is called in the trace, and which bucket it serves.
 
-    Say it before its capture. Without, it is named after the place that captured it. Does nothing
-    where the hooks are not installed.
+    Say it before its capture. Without, it is named after the place that captured it. ``columns``
+    are further ones of its capture's event, such as ``key`` and ``identity``. Does nothing where
+    the hooks are not installed.
     """
     if _installed is not None:
         tally = _installed.replays.tally(graph, artifact)
-        tally.artifact, tally.size = artifact, size
+        tally.artifact, tally.size, tally.columns = artifact, size, columns
+
+
+def identify_compiles(identity: Mapping[str, Any] | None) -> None:
+    """Say what influences all that is compiled from now on: weights, code, device, configuration.
+
+    Each compile's event carries it as ``identity``. Does nothing where the hooks are not installed.
+    """
+    if _installed is not None and _installed.compiles is not None:
+        _installed.compiles.identity = identity
 
 
 def artifact_of(function: Any) -> str:

@@ -27,17 +27,22 @@ class Tally:
     ----------
     artifact, size
         Its name in the trace, and the bucket it serves where somebody said so.
+    columns
+        What else somebody said of it that its capture's event is to carry.
     count, launch_ns
         Replays, and host time (ns) inside them.
     pending
         The capture under way; the capture hooks' own.
     """
 
-    __slots__ = ("_settled", "_told", "artifact", "count", "launch_ns", "pending", "size")
+    __slots__ = (
+        *("_settled", "_told", "artifact", "columns", "count", "launch_ns", "pending", "size"),
+    )
 
     def __init__(self, artifact: str) -> None:
         self.artifact = artifact
         self.size: int | None = None
+        self.columns: dict[str, Any] = {}
         self.pending: Any = None
         self.reset()
 

@@ -11,25 +11,26 @@ import polars as pl
 from graphdiag.evidence import Evidence, listed, step_count
 from graphdiag.findings import AuditFinding
 from graphdiag.metrics import ELIGIBLE, is_replayed, is_target
+from graphdiag.wording import count
 
 
 def unused_artifacts(evidence: Evidence) -> list[AuditFinding]:
     """Find captures that served nothing: all of them, an error; single sizes, information."""
     captures = evidence.summary.events.filter((pl.col("event") == "capture") & is_target())
-    count = int(captures["weight"].fill_null(1).sum())
+    made = int(captures["weight"].fill_null(1).sum())
     eligible = evidence.steps.filter(pl.col("outcome").is_in(ELIGIBLE))
     served = evidence.steps.filter(is_replayed())
     replays = evidence.replays.outside
-    if count and step_count(eligible) and not step_count(served) and not replays:
+    if made and step_count(eligible) and not step_count(served) and not replays:
         top = evidence.captured[-1] if evidence.captured else None
         fit = step_count(eligible.filter(pl.col("requested") <= top)) if top is not None else None
         inside = f", though {fit:,} of them were within the largest size {top}" if fit else ""
         sentence = (
-            f"{count} graphs were captured and not one of {step_count(eligible):,} steps replayed "
+            f"{made} graphs were captured and not one of {step_count(eligible):,} steps replayed "
             f"any{inside}: the key they are looked up by does not match, or graphs are switched "
             "off for this kind of batch. Other sizes will not help."
         )
-        data: dict[str, Any] = {"captured": count, "steps": step_count(eligible), "served": 0}
+        data: dict[str, Any] = {"captured": made, "steps": step_count(eligible), "served": 0}
         return [
             AuditFinding(kind="unused_artifacts", severity="error", sentence=sentence, data=data)
         ]
@@ -104,8 +105,9 @@ def stale_artifact(evidence: Evidence) -> list[AuditFinding]:
         served = _served(evidence, group["artifact"])
         how = "and a cached one was served" if hit else "and either may be served"
         sentence = (
-            f"{len(identities)} identities stand behind one key {_shortened(str(key))} {how} "
-            f"({served:,} steps): {', '.join(influences)} influenced the artifact but is in no key."
+            f"{len(identities)} identities stand behind one key {_shortened(str(key))} {how}; in "
+            f"all, {count(served, 'step')} ran its artifact: {', '.join(influences)} influenced it "
+            "but is in no key."
         )
         data = {"key": str(key), "influences": influences, "steps": served}
         severity = "error" if hit and served else "warn"
@@ -134,7 +136,7 @@ def capture_order(evidence: Evidence) -> list[AuditFinding]:
         if group["t_ns"].n_unique() < len(group):
             continue  # the source gave one time for all: it does not tell the order
         sizes = list(group["size"])
-        rises = [(a, b) for a, b in pairwise(sizes) if b > a]
+        rises = _rises(sizes)
         if not rises:
             continue
         smaller, larger = rises[0]
@@ -146,6 +148,21 @@ def capture_order(evidence: Evidence) -> list[AuditFinding]:
         data = {"sizes": sizes, "grew": len(rises)}
         return [AuditFinding(kind="capture_order", severity="warn", sentence=sentence, data=data)]
     return []
+
+
+def _rises(sizes: list[int]) -> list[tuple[int, int]]:
+    """Return where a larger size was captured after a smaller one.
+
+    A size that comes again begins anew: after new weights, or as the next region of one artifact.
+    """
+    found, seen = [], set()
+    for before, after in pairwise(sizes):
+        seen.add(before)
+        if after in seen:
+            seen.clear()
+        elif after > before:
+            found.append((before, after))
+    return found
 
 
 def _served(evidence: Evidence, artifacts: pl.Series) -> int:

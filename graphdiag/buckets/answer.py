@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphdiag.findings import SizeCost as SizeCost
+
 
 class Plan(msgspec.Struct, kw_only=True, frozen=True):
     """A bucket set and what it gives on the traffic.
@@ -90,24 +92,6 @@ class DropCandidate(msgspec.Struct, kw_only=True, frozen=True):
     steps: float
     graphs: int
     memory_mib: float | None
-
-
-class SizeCost(msgspec.Struct, kw_only=True, frozen=True):
-    """A requested size under the current set: replay against eager, in ms a step.
-
-    ``padded_ms`` is what its padded rows cost, ``launch_saving_ms`` what replay saves at its size,
-    ``net_ms`` the second less the first.
-    """
-
-    requested: int
-    steps: float
-    bucket: int | None
-    padded_rows: int | None
-    replay_ms: float | None
-    eager_ms: float | None
-    padded_ms: float | None
-    launch_saving_ms: float | None
-    net_ms: float | None
 
 
 class Slope(msgspec.Struct, kw_only=True, frozen=True):

@@ -11,6 +11,7 @@ from graphdiag.buckets.answer import BucketAnswer, DropCandidate, Gain, HeldOut,
 from graphdiag.buckets.flags import flags
 from graphdiag.buckets.heldout import Split, split, split_in_time
 from graphdiag.buckets.problem import Ints, buckets_of, serve
+from graphdiag.buckets.recommend import recommend
 from graphdiag.buckets.setting import Setting
 from graphdiag.buckets.single import SingleChanges
 from graphdiag.buckets.sizecosts import size_costs, slope_of
@@ -144,6 +145,8 @@ class _Planner:
         if tested is not None and is_noise and change is not None and change.gain is not None:
             told = sentences.rather(change.sentence, tested)
             return _Decision(as_buckets(change.plan.buckets), change.gain, None, told)
+        if tested is not None and is_noise and (more := self._more(tested)) is not None:
+            return more
         if chosen is None or settled is not None:
             told = settled or self._nothing_fits()
             return _Decision(None, tested, held_out, told)
@@ -151,6 +154,17 @@ class _Planner:
             current, self.valuer.plan(chosen), tested, held_out, self.limits
         )
         return _Decision(chosen, tested, held_out, told)
+
+    def _more(self, anew: Gain) -> _Decision | None:
+        """Return the sizes that ``graphdiag report`` would add, where no other set is better."""
+        advice = recommend(self.setting)
+        if advice is None or self.parts is None:
+            return None
+        wishes, sizes = self.wishes, advice.buckets
+        if set(sizes) & set(wishes.forbid) or not wishes.granted_by(sizes, self.memory):
+            return None
+        told = sentences.rather(advice.why, anew)
+        return _Decision(as_buckets(sizes), None, None, told)
 
     def _chosen(self, same: Ints | None, at_knee: Ints | None) -> Ints | None:
         """Return the set to recommend: within the budget, else of the same count, else the knee."""

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from graphdiag.bootstrap import RESAMPLES, block_draws, percentiles
+from graphdiag.bootstrap import LEAST_STRETCHES, RESAMPLES, block_draws, percentiles
 from graphdiag.buckets.problem import Floats
-from graphdiag.costs import MIN_BINS, context_costs, without_context
 from graphdiag.curves import Curve, Measured, fit_shared_curve, isotonic
-from graphdiag.metrics import REPLAYED, is_real, is_target
-from graphdiag.periods import STEADY
+from graphdiag.manycurves import costs_of_context
+from graphdiag.steptable import EAGER, FALLBACK, REPLAY, START_UP, StepTable, step_table
 from graphdiag.summary import Summary
+
+_EAGER = (EAGER, FALLBACK)
 
 EAGER_ROWS = 2.0
 """Rows an eager step costs for each it was asked for, where there are no times: its own once more.
@@ -103,100 +104,95 @@ def measure_prices(
     A curve needs two buckets that were replayed and timed. Eager steps are those that fell back,
     and all timed steps of ``baseline``, a trace of the same engine with its graphs off.
     ``resample`` measures them on each resample of the trace's slices of time too. Where context is
-    recorded its cost is told apart: padded rows attend to none.
+    recorded its cost is told apart: padded rows attend to none. Steps that stalled tell nothing.
     """
-    steady = is_real() & is_target() & steps & (pl.col("period") == STEADY)
-    replays = steady & pl.col("outcome").is_in(REPLAYED)
-    eager = steady & (pl.col("outcome") == "fallback")
-    served = _named(summary.groups.filter(replays))
-    tokens = context_costs(served)
-    beside: Measured | None = None
+    table = step_table(summary, steps).without(START_UP)
+    if not table.steps.sum():
+        return None
+    tokens = _context_costs(table)
+    beside = None
     if baseline is not None:
-        off = steady & pl.col("outcome").is_in(["eager", "fallback"])
-        without_graphs = _named(baseline.groups.filter(off))
-        if not without_graphs["kv_tokens"].sum():
-            tokens = {}  # what is in its times must stay in those they are held against
-        beside = _measured(without_context(without_graphs, tokens), "requested")
-    fallbacks = _named(summary.groups.filter(eager))
-    prices = _prices(
-        _measured(without_context(served, tokens), "bucket"),
-        _measured(without_context(fallbacks, tokens), "requested"),
-        beside,
-    )
+        off = step_table(baseline, steps).without(START_UP)
+        if not off.context[:, np.isin(off.role, _EAGER)].sum():
+            tokens = np.zeros(len(table.phases))  # what is in its times must stay in the others
+        costs = dict(zip(table.phases, tokens, strict=True))
+        theirs = np.array([costs.get(name, 0.0) for name in off.phases])
+        beside = _Sizes(off, _EAGER, theirs).drawn(np.ones((1, off.slices)))[0]
+    replayed, fell_back = (_Sizes(table, roles, tokens) for roles in ((REPLAY,), (FALLBACK,)))
+    draws = np.ones((1, table.slices))
+    if resample and table.slices >= LEAST_STRETCHES:
+        draws = np.concatenate([draws, block_draws(table.slices)])
+    found = [
+        _prices(replays, eager, beside)
+        for replays, eager in zip(replayed.drawn(draws), fell_back.drawn(draws), strict=True)
+    ]
+    prices = found[0]
     if prices is None:
         return None
-    prices = replace(prices, row_context=_row_context(served, tokens))
-    if not resample:
-        return prices
-    replayed, fell_back = (
-        _Slices(without_context(_named(summary.slices.filter(which)), tokens), size)
-        for which, size in ((replays, "bucket"), (eager, "requested"))
-    )
-    slices = summary.slices.filter(steady)["slice"].unique().sort().to_list()
-    if len(slices) < MIN_BINS:
-        return prices
-    drawn = [
-        _prices(replayed.drawn(slices, draw), fell_back.drawn(slices, draw), beside)
-        for draw in block_draws(len(slices))
-    ]
-    known = tuple(one for one in drawn if one is not None)
+    prices = replace(prices, row_context=_row_context(table, tokens))
+    known = tuple(one for one in found[1:] if one is not None)
     if len(known) <= 0.9 * RESAMPLES:
         return prices
-    return replace(prices, resampled=known, slices=len(slices))
+    return replace(prices, resampled=known, slices=table.slices)
 
 
-def _named(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.with_columns(pl.col("phase").fill_null("unknown"))
+def _context_costs(table: StepTable) -> Floats:
+    """Return what a token of context costs in each phase, ns; 0 where not identifiable."""
+    costs = np.zeros(len(table.phases))
+    for code in range(len(costs)):
+        mine = (table.phase == code) & (table.role == REPLAY) & ~table.stalled
+        if mine.any():
+            time, steps, context = (
+                sums[:, mine].sum(axis=0, keepdims=True)
+                for sums in (table.time, table.steps, table.context)
+            )
+            costs[code] = costs_of_context(table.bucket[mine], time, steps, context)[0]
+    return costs
 
 
-def _row_context(served: pl.DataFrame, tokens: dict[str, float]) -> float:
+def _row_context(table: StepTable, tokens: Floats) -> float:
     """Return what the context of a requested row costs on average, ns."""
-    rows = int((served["requested"].fill_null(0) * served["weight"]).sum())
-    spent = int(served["dur_ns"].sum()) - float(without_context(served, tokens)["dur_ns"].sum())
+    replays = table.role == REPLAY
+    rows = float((table.steps.sum(axis=0) * table.requested)[replays].sum())
+    spent = float((table.context.sum(axis=0) * tokens[table.phase])[replays].sum())
     return spent / rows if rows else 0.0
 
 
-def _measured(rows: pl.DataFrame, size: str) -> Measured:
-    table = _by_size(rows, size).group_by("phase", "size").agg(pl.col("time", "steps").sum())
-    table = table.sort("phase", "size")
-    steps = table["steps"].to_numpy()
-    return Measured(
-        table["phase"].to_list(), table["size"].to_numpy(), table["time"].to_numpy() / steps, steps
-    )
+class _Sizes:
+    """Step times by phase and size of the steps of some roles, from which resamples are measured.
 
+    ``tokens`` is what a token of context costs in each phase, ns, and is taken out.
+    """
 
-def _by_size(rows: pl.DataFrame, size: str) -> pl.DataFrame:
-    return rows.filter((pl.col(size) > 0) & (pl.col("dur_ns_weight") > 0)).with_columns(
-        size=pl.col(size).cast(pl.Float64),
-        time=pl.col("dur_ns").cast(pl.Float64),
-        steps=pl.col("dur_ns_weight").cast(pl.Float64),
-    )
-
-
-class _Slices:
-    """Step times by slice of time, from which a resample is measured."""
-
-    def __init__(self, slices: pl.DataFrame, size: str) -> None:
-        table = _by_size(slices, size)
-        keys = table.select("phase", "size").unique(maintain_order=True).with_row_index("key")
-        placed = table.join(keys, on=["phase", "size"])
-        self._phases, self._sizes = keys["phase"].to_list(), keys["size"].to_numpy()
-        self._slice, self._key = placed["slice"].to_numpy(), placed["key"].to_numpy()
-        self._time, self._steps = placed["time"].to_numpy(), placed["steps"].to_numpy()
-
-    def drawn(self, slices: list[int], times: Floats) -> Measured:
-        """Measure the resample that has each of ``slices`` so many ``times``."""
-        often = times[np.searchsorted(slices, self._slice)]
-        count = len(self._sizes)
-        steps = np.bincount(self._key, often * self._steps, count)
-        time = np.bincount(self._key, often * self._time, count)
-        seen = steps > 0
-        return Measured(
-            [phase for phase, there in zip(self._phases, seen, strict=True) if there],
-            self._sizes[seen],
-            time[seen] / steps[seen],
-            steps[seen].astype(np.float64),
+    def __init__(self, table: StepTable, roles: tuple[int, ...], tokens: Floats) -> None:
+        size = table.bucket if roles == (REPLAY,) else table.requested
+        mine = np.isin(table.role, roles) & ~table.stalled & (size > 0)
+        bare = table.time - tokens[table.phase] * table.context
+        width = int(size.max(initial=0)) + 1
+        pairs = (table.phase * width + size)[mine]
+        order = np.argsort(pairs, kind="stable")
+        keys, starts = np.unique(pairs[order], return_index=True)
+        self._phases = [table.phases[code] for code in keys // width]
+        self._sizes = (keys % width).astype(np.float64)
+        self._steps, self._time = (
+            np.add.reduceat(sums[:, mine][:, order], starts, axis=1)
+            if len(keys)
+            else np.zeros((table.slices, 0))
+            for sums in (table.steps, bare)
         )
+
+    def drawn(self, draws: Floats) -> list[Measured]:
+        """Measure the resamples that have each slice so many times: [resamples, slices]."""
+        return [
+            Measured(
+                [phase for phase, there in zip(self._phases, seen, strict=True) if there],
+                self._sizes[seen],
+                time[seen] / steps[seen],
+                steps[seen],
+            )
+            for steps, time in zip(draws @ self._steps, draws @ self._time, strict=True)
+            for seen in [steps > 0]
+        ]
 
 
 def _prices(replays: Measured, eager: Measured, beside: Measured | None) -> TimePrices | None:

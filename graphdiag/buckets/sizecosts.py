@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 
-from graphdiag.buckets.answer import SizeCost, Slope
+from graphdiag.buckets.answer import Slope
 from graphdiag.buckets.prices import TimePrices
 from graphdiag.buckets.problem import Ints, Problem, buckets_of
+from graphdiag.buckets.setting import Setting
+from graphdiag.findings import SizeCost
 
 _NS_PER_MS = 1e6
+_MOST_RANGES = 4
 
 
 def size_costs(problem: Problem, buckets: Ints, times: TimePrices | None) -> list[SizeCost]:
@@ -46,6 +51,43 @@ def size_costs(problem: Problem, buckets: Ints, times: TimePrices | None) -> lis
             )
         )
     return costs
+
+
+def costs_of(setting: Setting) -> list[SizeCost]:
+    """Return :func:`size_costs` under the sizes that the engine has now."""
+    captured = setting.rules.normalised(setting.traffic.captured.tolist())
+    return size_costs(setting.problem(), np.array(captured, np.int64), setting.times)
+
+
+def winner(costs: list[SizeCost]) -> str | None:
+    """Return which of replay and eager is faster at which sizes; None where none is told."""
+    net = [(one.requested, one.net_ms) for one in costs if one.net_ms is not None]
+    if not net:
+        return None
+    runs = [
+        (wins, [size for size, _ in run])
+        for wins, run in groupby(net, key=lambda pair: pair[1] >= 0)
+    ]
+    wins, last = runs[-1]
+    if len(runs) == 1:
+        if wins:
+            return f"Replay is faster than eager at every size that replays: {_range(last)}."
+        return (
+            f"Eager is faster than replay at every size that replays: {_range(last)}. Padding "
+            "outweighs the launches that replay saves."
+        )
+    why = "where padding outweighs the launches that replay saves"
+    losing = [_range(run) for won, run in runs[:-1] if not won]
+    more = f" and {len(losing) - _MOST_RANGES} more ranges" if len(losing) > _MOST_RANGES else ""
+    listed = f"{', '.join(losing[:_MOST_RANGES])}{more}"
+    if wins:
+        return f"Replay is faster from {last[0]} on; eager is at {listed}, {why}."
+    also = f" and at {listed}" if losing else ""
+    return f"Eager is faster from {last[0]} on{also}, {why}; replay is at the other sizes."
+
+
+def _range(sizes: list[int]) -> str:
+    return str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
 
 
 def slope_of(times: TimePrices | None) -> Slope | None:

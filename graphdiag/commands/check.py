@@ -58,8 +58,10 @@ def _limits(function: AnyFunction) -> AnyFunction:
 @_limits
 @click.option(
     "--baseline",
+    multiple=True,
     metavar="BASE",
-    help="Hold the mean step time against this trace's, on equal traffic and beyond noise.",
+    help="Hold the mean step time against this trace's, on equal traffic and beyond noise; repeat "
+    "it for each of its files.",
 )
 @click.option(
     "--max-slowdown",
@@ -77,25 +79,25 @@ def _limits(function: AnyFunction) -> AnyFunction:
 )
 def command(
     sources: tuple[str, ...],
-    baseline: str | None,
+    baseline: tuple[str, ...],
     max_slowdown: Bound | None,
     phase: str | None,
     period: str,
     **bounds: float | None,
 ) -> None:
-    """Hold a trace against limits; exit with 1 when one does not hold.
+    """Hold a trace against limits; exit with 1 when one is broken.
 
     PERCENT is written 1% or 0.01. A metric that the source cannot tell breaks its limit.
     """
     given = {metric: bound for metric, bound in bounds.items() if bound is not None}
-    if not given and baseline is None and max_slowdown is None:
+    if not given and not baseline and max_slowdown is None:
         raise click.UsageError("No limit given; give at least one, such as --max-fallback 1%.")
     if phase and period != "all":
         raise click.UsageError("Give --phase or --period, not both: rates are kept by either.")
-    if max_slowdown is not None and baseline is None:
+    if max_slowdown is not None and not baseline:
         raise click.UsageError("--max-slowdown needs --baseline: the trace to be no slower than.")
     slowdowns = []
-    if baseline is None:
+    if not baseline:
         report = common.diagnose(sources)
     else:
         found = common.compare(baseline, sources)

@@ -18,8 +18,10 @@ from graphdiag.paths import printable, unwritable
 
 if TYPE_CHECKING:
     from graphdiag.comparison.answer import Comparison
-    from graphdiag.comparison.compare import Run
+    from graphdiag.comparison.compare import Run, Slo
     from graphdiag.findings import Report
+    from graphdiag.summary import Summary
+    from graphdiag.timerange import WindowWish
 
 NARROWEST, WIDEST = 40, 100
 
@@ -50,9 +52,53 @@ trace_folder = click.option(
 """The option of a command that records: where the trace goes."""
 
 
+class Window(click.ParamType["WindowWish"]):
+    """``START..END``: seconds after the first event, or ISO times."""
+
+    name = "window"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> WindowWish:
+        """Return the window asked for."""
+        from graphdiag.timerange import parse_window
+
+        try:
+            return parse_window(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+window = click.option(
+    "--window",
+    type=Window(),
+    metavar="START..END",
+    help="Only what began then: seconds after the first event, or ISO times.",
+)
+"""The option of a command that can look at a stretch of a trace."""
+
+
+html_page = click.option(
+    "--html", metavar="FILE", help="Also write pictures to FILE, one page, no network."
+)
+"""The option of a command that has a page with pictures."""
+
+
 def path_argument(name: str) -> Callable[[Command], Command]:
     """Return a decorator that adds an argument for a path."""
     return click.argument(name, callback=_given)
+
+
+def further(side: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds an option for the further files of one of two runs."""
+    return click.option(
+        f"--{side}",
+        f"more_{side}",
+        multiple=True,
+        metavar="FILE",
+        callback=_given,
+        help=f"A further file of the {side}; repeat it for each.",
+    )
 
 
 def forms(markdown_help: str) -> Callable[[Command], Command]:
@@ -94,47 +140,77 @@ def page(*, to_terminal: bool) -> tuple[int, bool]:
     return min(max(columns, NARROWEST), WIDEST), to_terminal and not plain
 
 
-def diagnose(paths: Sequence[str]) -> Report:
-    """Open what ``paths`` name and return its report."""
-    from graphdiag.diagnosis import diagnose
+def diagnose(paths: Sequence[str], window: WindowWish | None = None) -> Report:
+    """Open what ``paths`` name and return its report, or that of what began in ``window``.
+
+    Raises
+    ------
+    GraphdiagError
+        When no step began in it.
+    """
+    return examine(paths, window)[0]
+
+
+def examine(paths: Sequence[str], window: WindowWish | None = None) -> tuple[Report, Summary]:
+    """Return the report as :func:`diagnose`, and the summary that it was computed from."""
+    from graphdiag.diagnosis import report_of
     from graphdiag.sources import open_source
+    from graphdiag.summary import summarize
+    from graphdiag.timerange import iso
 
     with working("reading and diagnosing"), open_source(paths) as trace:
-        return diagnose(trace, _shown(paths))
+        if window is None:
+            summary = summarize(trace)
+            return report_of(summary, shown(paths)), summary
+        first = trace.first_ns() or 0
+        summary = summarize(trace, window=window.over(first))
+        report = report_of(summary, shown(paths))
+    if not report.steps:
+        raise GraphdiagError(
+            f"{shown(paths)}: no step began {window.over(first).words()}; its first event is of "
+            f"{iso(first)}."
+        )
+    return report, summary
 
 
-def _shown(paths: Sequence[str]) -> str:
+def shown(paths: Sequence[str]) -> str:
+    """Return what sentences call the source that ``paths`` are the parts of."""
     return ", ".join("standard input" if path == "-" else printable(path) for path in paths)
 
 
 def compare(
-    base: str,
-    candidate: str | Sequence[str],
+    base: Sequence[str],
+    candidate: Sequence[str],
     slo_itl_ms: float | None = None,
     slo_ttft_ms: float | None = None,
 ) -> Comparison:
-    """Open two sources and compare them; the paths of ``candidate`` are the parts of one."""
+    """Open two sources and compare them; the paths of each are the parts of one."""
+    return compare_runs(base, candidate, slo_itl_ms, slo_ttft_ms)[0]
+
+
+def compare_runs(
+    base: Sequence[str],
+    candidate: Sequence[str],
+    slo_itl_ms: float | None = None,
+    slo_ttft_ms: float | None = None,
+) -> tuple[Comparison, Run, Run]:
+    """Return the comparison as :func:`compare`, and the two runs that it was computed from."""
     from graphdiag.comparison import compare as comparing
 
-    paths = (candidate,) if isinstance(candidate, str) else tuple(candidate)
-    if base == "-" and "-" in paths:
+    if "-" in base and "-" in candidate:
         raise GraphdiagError("-: standard input can be read once; name a file for one of the two.")
     slo = comparing.Slo(slo_itl_ms, slo_ttft_ms) if slo_itl_ms or slo_ttft_ms else None
     with working("reading and comparing"):
-        first, second = _run((base,), slo_itl_ms), _run(paths, slo_itl_ms)
-        return comparing.compare(first, second, slo)
+        first, second = _run(base, slo), _run(candidate, slo)
+        return comparing.compare(first, second, slo), first, second
 
 
-def _run(paths: Sequence[str], slo_itl_ms: float | None) -> Run:
-    from graphdiag.comparison.compare import Run
-    from graphdiag.comparison.goodput import measure_served
+def _run(paths: Sequence[str], slo: Slo | None) -> Run:
+    from graphdiag.comparison.compare import run_of
     from graphdiag.sources import open_source
-    from graphdiag.summary import summarize
 
     with open_source(paths) as trace:
-        summary = summarize(trace)
-        served = None if slo_itl_ms is None else measure_served(trace, summary, slo_itl_ms)
-    return Run(summary, _shown(paths), served)
+        return run_of(trace, shown(paths), slo)
 
 
 @contextmanager
@@ -147,6 +223,18 @@ def working(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(f"graphdiag: {what}"):
         yield
+
+
+@contextmanager
+def advancing(what: str) -> Iterator[Callable[[float], None]]:
+    """Yield what is told the share that is done, and shows it only where stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda share: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"graphdiag: {what}") as status:
+        yield lambda share: status.update(f"graphdiag: {what}, {share:.0%}")
 
 
 def deliver(text: str, output: str | None, *, raw: bool = False) -> None:
@@ -164,6 +252,24 @@ def deliver(text: str, output: str | None, *, raw: bool = False) -> None:
         Path(output).write_text(text, encoding="utf-8")
     except OSError as error:
         raise GraphdiagError(unwritable(printable(output), error)) from error
+
+
+def check_outputs(output: str | None, html: str | None, sources: Sequence[str]) -> None:
+    """Refuse, before any work is done, outputs that cannot be written or would destroy a source.
+
+    Raises
+    ------
+    click.UsageError
+        When both name one file.
+    GraphdiagError
+        When no file can be at one of them, or one is a source.
+    """
+    if html is not None and output is not None and Path(html).resolve() == Path(output).resolve():
+        raise click.UsageError("-o and --html name one file; give each its own.")
+    for target in (output, html):
+        if target is not None and target != "-":
+            refuse_output(target)
+            keep_sources(target, sources)
 
 
 def keep_sources(output: str, paths: Sequence[str]) -> None:

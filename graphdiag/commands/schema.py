@@ -10,7 +10,7 @@ from graphdiag.commands import common
 @click.command()
 @common.forms("Print Markdown, for a page.")
 def command(as_json: bool, as_markdown: bool) -> None:
-    """Print the trace format: every column with its unit and meaning."""
+    """Print the trace format: each column, its unit and meaning."""
     form = common.form(as_json, as_markdown)
     from graphdiag.reporters import schema_page
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from graphdiag.findings import AuditFinding, Report, Verdict
+from graphdiag.findings import AuditFinding, Report, SizeCost, Verdict
 
 Interval = tuple[float, float] | None
 
@@ -18,8 +18,9 @@ Interval = tuple[float, float] | None
 class Terms(msgspec.Struct, kw_only=True, frozen=True):
     """The change in ms a step, by cause; the terms add up to it.
 
-    ``launch_saving`` is negative where replay saves launches; ``residual`` is the same size, served
-    the same way, at another speed.
+    ``launch_saving`` is negative where replay saves launches; ``memory`` are tokens computed again
+    after preemptions, as far as they are on record; ``stalls`` are steps far longer than
+    others of their size; ``residual`` is the same size, served the same way, at another speed.
     """
 
     traffic_mix: float
@@ -29,6 +30,8 @@ class Terms(msgspec.Struct, kw_only=True, frozen=True):
     padding: float
     launch_saving: float
     residual: float
+    memory: float = 0.0
+    stalls: float = 0.0
 
 
 class TermIntervals(msgspec.Struct, kw_only=True, frozen=True):
@@ -41,6 +44,8 @@ class TermIntervals(msgspec.Struct, kw_only=True, frozen=True):
     padding: Interval
     launch_saving: Interval
     residual: Interval
+    memory: Interval = None
+    stalls: Interval = None
 
 
 class PerToken(msgspec.Struct, kw_only=True, frozen=True):
@@ -90,10 +95,33 @@ class Goodput(msgspec.Struct, kw_only=True, frozen=True):
     steady_share: float | None
 
 
+class RequestGoodput(msgspec.Struct, kw_only=True, frozen=True):
+    """Requests on record, the share of them whose first token met the objective, and their tokens.
+
+    ``steady_*`` are over the requests that arrived after start-up.
+    """
+
+    requests: int
+    share: float | None
+    tokens_per_s: float | None
+    steady_share: float | None
+    steady_tokens_per_s: float | None
+
+
+class FirstToken(msgspec.Struct, kw_only=True, frozen=True):
+    """Goodput of both under an objective for the first token, and the candidate's gain."""
+
+    base: RequestGoodput
+    candidate: RequestGoodput
+    gain_tokens_per_s: float | None
+    gain_ci95: Interval
+
+
 class Objectives(msgspec.Struct, kw_only=True, frozen=True):
     """Goodput of both under the objectives given; ``succeeded`` answers ``sentence``.
 
     ``gain_tokens_per_s`` is the candidate's less the base's, start-up among the steps included.
+    ``first_token`` is null where no objective for it was given, or no requests are on record.
     ``repaid_after_s`` is how long the candidate must serve until its gain has made up for the time
     that its first step came later than the base's.
     """
@@ -107,6 +135,7 @@ class Objectives(msgspec.Struct, kw_only=True, frozen=True):
     repaid_after_s: float | None
     succeeded: bool | None
     sentence: str
+    first_token: FirstToken | None = None
 
 
 class SizeChange(msgspec.Struct, kw_only=True, frozen=True):
@@ -134,6 +163,9 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     ``delta_ms_per_step`` is over all timed steps of the windows, start-up included, and null
     without times; ``steady_*`` leaves start-up out; ``matched_*`` is at equal traffic, and
     ``steady_matched_*`` both. ``terms`` is null where the two cannot be split.
+    ``size_costs`` hold replay against eager at each requested size of the one that replays (the
+    candidate, where both do), with the other's eager steps where it has its graphs off; ``winner``
+    says which is faster from which size on.
     """
 
     format: int
@@ -166,3 +198,5 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     notes: list[str]
     base: Report
     candidate: Report
+    size_costs: list[SizeCost] = []
+    winner: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from graphdiag.bootstrap import (
     RESAMPLES,
     block_draws,
     half_width,
+    in_parts,
+    joined,
     joint_half_widths,
 )
 from graphdiag.comparison.decomposition import TERMS, Split, decompose
@@ -59,65 +62,83 @@ class Timed:
     modes: dict[str, str | None]
     work: Outside = NO_WORK
 
-    def drawn(self, times: Floats) -> Timed:
-        """Return it with each slice of time taken so many ``times``."""
-        work = self.work.times(self.table.size_of(times))
-        return Timed(self.table.drawn(times), self.modes, work)
-
 
 def measure_change(base: Timed, candidate: Timed) -> Measured:
     """Measure the change from ``base`` to ``candidate``, both of which have timed steps."""
-    pair = [base, candidate]
+    pair = (base, candidate)
     tables = [one.table for one in pair]
-    books, split = _split(pair)
-    draws = _draws(tables)
-    drawn = [
-        _split([one.drawn(times) for one, times in zip(pair, draw, strict=True)])[1]
-        for draw in draws
+    hints = _hints(pair)
+    splits = [
+        decompose(*_ledgers(pair, hints, some), (base.modes, candidate.modes))
+        for some in in_parts(_draws(tables), sum(len(table.role) for table in tables))
     ]
-    stretches = min(tables, key=lambda table: table.slices).slices
+    stretches = min(table.slices for table in tables)
+    token = [found for one in splits if (found := one.per_token()) is not None]
 
-    def change(value: float, resampled: list[float]) -> Change:
-        if not drawn:
-            return Change(value, None)
-        half = half_width(np.array(resampled), stretches)
-        return Change(value, (value - half, value + half))
+    def change(of: Callable[[Split], Floats]) -> Change:
+        values = joined([of(one) for one in splits])
+        if len(values) == 1:
+            return Change(float(values[0]), None)
+        half = half_width(values[1:], stretches)
+        return Change(float(values[0]), (float(values[0]) - half, float(values[0]) + half))
 
-    token = split.per_token()
-    tokens = [found[0] for one in drawn if (found := one.per_token()) is not None]
+    per_token, per_token_terms = None, {}
+    if len(token) == len(splits):
+        per_token = change(lambda one: (one.per_token() or (one.delta,))[0])
+        per_token_terms = {name: float(each[0]) for name, each in token[0][1].items()}
+    books = _ledgers(pair, hints, None)
     return Measured(
-        delta=change(split.delta, [one.delta for one in drawn]),
-        terms=_together(split, drawn, stretches),
-        matched=change(split.matched, [one.matched for one in drawn]),
-        per_token=None if token is None or len(tokens) < len(drawn) else change(token[0], tokens),
-        per_token_terms={} if token is None else token[1],
+        delta=change(lambda one: one.delta),
+        terms=_together(joined([_terms(one) for one in splits]), stretches),
+        matched=change(lambda one: one.matched),
+        per_token=per_token,
+        per_token_terms=per_token_terms,
         base=books[0],
         candidate=books[1],
     )
 
 
-def _together(split: Split, drawn: list[Split], stretches: int) -> dict[str, Change]:
+def _terms(split: Split) -> Floats:
+    return np.stack([split.terms[name] for name in TERMS], axis=1)
+
+
+def _together(terms: Floats, stretches: int) -> dict[str, Change]:
     """Return the terms with intervals that hold all of them at once: they are read side by side."""
-    if not drawn:
-        return {name: Change(split.terms[name], None) for name in TERMS}
-    half = joint_half_widths(
-        np.array([[one.terms[name] for name in TERMS] for one in drawn]), stretches
-    )
+    values = dict(zip(TERMS, map(float, terms[0]), strict=True))
+    if len(terms) == 1:
+        return {name: Change(value, None) for name, value in values.items()}
+    half = joint_half_widths(terms[1:], stretches)
     return {
-        name: Change(split.terms[name], (split.terms[name] - each, split.terms[name] + each))
-        for name, each in zip(TERMS, map(float, half), strict=True)
+        name: Change(value, (value - each, value + each))
+        for (name, value), each in zip(values.items(), map(float, half), strict=True)
     }
 
 
-def _split(pair: list[Timed]) -> tuple[list[Ledger], Split]:
-    books = [ledger(one.table, work=one.work) for one in pair]
+def _ledgers(
+    pair: tuple[Timed, Timed],
+    hints: tuple[dict[str, float] | None, ...],
+    draws: tuple[Floats, ...] | None,
+) -> tuple[Ledger, Ledger]:
+    first, second = (
+        ledger(one.table, hint, one.work, None if draws is None else draws[index])
+        for index, (one, hint) in enumerate(zip(pair, hints, strict=True))
+    )
+    return first, second
+
+
+def _hints(pair: tuple[Timed, Timed]) -> tuple[dict[str, float] | None, ...]:
+    """Return for each of the two what a row costs by phase, from the other, where it lacks it.
+
+    A phase that replayed one bucket alone does not tell what a row costs: the other trace may.
+    """
+    books = [ledger(one.table) for one in pair]
     slopes = [_slopes(one) for one in books]
-    # A phase that replayed one bucket alone does not tell what a row costs: the other trace may.
-    lacking = [any(not model.has_slope for model in one.models.values()) for one in books]
-    for index, other in ((0, 1), (1, 0)):
-        if lacking[index] and slopes[other]:
-            books[index] = ledger(pair[index].table, slopes[other], pair[index].work)
-    return books, decompose(books[0], books[1], (pair[0].modes, pair[1].modes))
+    return tuple(
+        slopes[1 - index] or None
+        if any(not model.has_slope for model in book.models.values())
+        else None
+        for index, book in enumerate(books)
+    )
 
 
 def _slopes(one: Ledger) -> dict[str, float]:
@@ -125,9 +146,9 @@ def _slopes(one: Ledger) -> dict[str, float]:
     found = {}
     for name, model in one.models.items():
         if model.replay is not None and model.has_slope:
-            found[name] = model.replay.slope
+            found[name] = float(model.replay.slope[0])
         elif model.eager is not None and len(model.eager.sizes) > 1:
-            found[name] = model.eager.slope
+            found[name] = float(model.eager.slope[0])
     return found
 
 
@@ -143,12 +164,15 @@ def modes_of(summary: Summary) -> dict[str, str | None]:
     return dict(table.select("phase", "mode").iter_rows())
 
 
-def _draws(tables: list[StepTable]) -> list[tuple[Floats, ...]]:
+def _draws(tables: list[StepTable]) -> tuple[Floats, ...]:
+    """Return the resamples of both, each with the sample itself first."""
+    alone = [np.ones((1, table.slices)) for table in tables]
     if min(table.slices for table in tables) < LEAST_STRETCHES:
-        return []
+        return tuple(alone)
     both = [block_draws(table.slices, RESAMPLES, seed) for seed, table in enumerate(tables)]
-    return [
-        draw
-        for draw in zip(*both, strict=True)
-        if all(table.size_of(times) > 0 for table, times in zip(tables, draw, strict=True))
-    ]
+    filled = np.all(
+        [table.sizes_of(draws) > 0 for table, draws in zip(tables, both, strict=True)], axis=0
+    )
+    return tuple(
+        np.concatenate([one, draws[filled]]) for one, draws in zip(alone, both, strict=True)
+    )

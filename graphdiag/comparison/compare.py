@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphdiag.buckets.sizecosts import winner
 from graphdiag.charges import work_outside
 from graphdiag.comparison import sentences
 from graphdiag.comparison.answer import Comparison, PerToken, TermIntervals, Terms
 from graphdiag.comparison.change import Change, Measured, Timed, measure_change, modes_of
 from graphdiag.comparison.differences import differences
-from graphdiag.comparison.goodput import Served, judge
+from graphdiag.comparison.goodput import judge
 from graphdiag.comparison.keyaudit import key_audit
 from graphdiag.comparison.remarks import apart, not_identifiable, notes
-from graphdiag.comparison.sizechange import size_changes
+from graphdiag.comparison.served import Served, measure_requests, measure_served
+from graphdiag.comparison.sizechange import replay_against_eager, size_changes
 from graphdiag.comparison.startup import start_up
 from graphdiag.diagnosis import report_of
 from graphdiag.ledger import Outside
 from graphdiag.steptable import START_UP, step_table
-from graphdiag.summary import Summary
+from graphdiag.summary import Summary, summarize
+from graphdiag.trace import Trace
 from graphdiag.work import work_in_window
 
 _NS_PER_MS = 1e6
@@ -27,12 +30,14 @@ _NS_PER_MS = 1e6
 class Run:
     """One of the two: its summary, what the comparison calls it, and what it served.
 
-    ``served`` is None where no objective between tokens was given.
+    ``served`` and ``requests`` are within the objectives between tokens and for the first one, None
+    without them.
     """
 
     summary: Summary
     source: str
     served: Served | None = None
+    requests: Served | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,24 @@ class Slo:
 
     itl_ms: float | None = None
     ttft_ms: float | None = None
+
+
+def run_of(trace: Trace, source: str, slo: Slo | None = None) -> Run:
+    """Summarise ``trace`` and measure what it served within ``slo``.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
+    """
+    summary = summarize(trace)
+    itl, ttft = (None, None) if slo is None else (slo.itl_ms, slo.ttft_ms)
+    return Run(
+        summary,
+        source,
+        None if itl is None else measure_served(trace, summary, itl),
+        None if ttft is None else measure_requests(trace, summary, ttft),
+    )
 
 
 def compare(base: Run, candidate: Run, slo: Slo | None = None) -> Comparison:
@@ -57,10 +80,16 @@ def compare(base: Run, candidate: Run, slo: Slo | None = None) -> Comparison:
     starts = (start_up(pair[0]), start_up(pair[1]))
     objectives = None
     if slo is not None:
-        served = (base.served, candidate.served)
-        same = split is None or not split.terms["traffic_mix"].is_real
-        objectives = judge(served, starts, slo.itl_ms, slo.ttft_ms, same_traffic=same)
+        objectives = judge(
+            (base.served, candidate.served),
+            (base.requests, candidate.requests),
+            starts,
+            slo.itl_ms,
+            slo.ttft_ms,
+            same_traffic=split is None or not split.terms["traffic_mix"].is_real,
+        )
     sizes = size_changes(*pair)
+    costs = replay_against_eager(pair, reports)
     cold = [
         _has_steps(one) and not _has_steps(rest) for one, rest in zip(sides, later, strict=True)
     ]
@@ -102,6 +131,8 @@ def compare(base: Run, candidate: Run, slo: Slo | None = None) -> Comparison:
         notes=notes(pair, split, sizes, cold, base.source == candidate.source),
         base=reports[0],
         candidate=reports[1],
+        size_costs=costs,
+        winner=winner(costs),
     )
 
 

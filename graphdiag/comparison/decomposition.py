@@ -14,9 +14,14 @@ that trace's own engine would take: its buckets, its curve, its eager time.
 Within a stratum the context that its steps attend to may differ: that is traffic too, at what a
 token of it costs.
 
+Rows that are computed again because their request was preempted are no traffic that anybody asked
+for: what they cost is taken out of the traffic mix, as memory.
+
 Best achievable is replay in a phase that has graphs and eager execution in one that has none, or
 replay of another kind (piecewise, full): where the two traces differ in that, the change is the
 launch saving, else it is the same work at another speed, and goes to the residual.
+
+It is done for many resamples of both at once, as in :mod:`graphdiag.ledger`.
 """
 
 from __future__ import annotations
@@ -36,6 +41,8 @@ TERMS = (
     "fallback",
     "padding",
     "launch_saving",
+    "memory",
+    "stalls",
     "residual",
 )
 
@@ -44,32 +51,34 @@ TERMS = (
 class Split:
     """The change from base to candidate in ns a step: ``terms`` add up to ``delta``.
 
-    ``tokens`` are the tokens a step of base and candidate; 0 where one of them records none.
+    Arrays are [resamples]. ``tokens`` are the tokens a step of base and candidate; 0 where one of
+    them records none.
     """
 
-    delta: float
-    terms: dict[str, float]
-    base_mean: float
-    candidate_mean: float
-    tokens: tuple[float, float]
+    delta: Floats
+    terms: dict[str, Floats]
+    base_mean: Floats
+    candidate_mean: Floats
+    tokens: tuple[Floats, Floats]
 
     @property
-    def matched(self) -> float:
+    def matched(self) -> Floats:
         """The change on the same traffic: all but the traffic mix."""
         return self.delta - self.terms["traffic_mix"]
 
-    def per_token(self) -> tuple[float, dict[str, float]] | None:
-        """Return the change in ns a token and its terms; None without tokens.
+    def per_token(self) -> tuple[Floats, dict[str, Floats]] | None:
+        """Return the change in ns a token and its terms; None where a resample has no tokens.
 
         Time a token is M / k, with k tokens a step: (M_c - M_b) · mean(1/k) plus
         (1/k_c - 1/k_b) · mean(M), and the second is traffic.
         """
-        if not all(self.tokens):
+        if not all(tokens.all() for tokens in self.tokens):
             return None
         base, candidate = (1 / tokens for tokens in self.tokens)
         each = (base + candidate) / 2
         terms = {name: value * each for name, value in self.terms.items()}
-        terms["traffic_mix"] += (candidate - base) * (self.base_mean + self.candidate_mean) / 2
+        traffic = (candidate - base) * (self.base_mean + self.candidate_mean) / 2
+        terms["traffic_mix"] = terms["traffic_mix"] + traffic
         return self.candidate_mean * candidate - self.base_mean * base, terms
 
 
@@ -81,38 +90,41 @@ def decompose(
     ``modes`` is, for each of the two, how most replays of a phase ran (``full``, ``piecewise``…).
     """
     strata = _strata(base, candidate)
-    sides = [_Side(one, strata) for one in (base, candidate)]
-    for side, other in (sides, reversed(sides)):
-        side.borrow(other)
-    before, after = sides
+    before, after = (_Side(one, strata) for one in (base, candidate))
+    before.borrow(after)
+    after.borrow(before)
     share = (before.share + after.share) / 2
     token = (before.token + after.token) / 2
-    longer = float((share * token * (after.context - before.context)).sum())
+    longer = (share * token * (after.context - before.context)).sum(axis=1)
     mean = (before.total() + after.total()) / 2
     kinds = [_other_kind(phase, base, candidate, modes) for phase in strata.phases]
     other_kind = np.array(kinds, dtype=bool)[strata.phase]
     faster = (after.token - before.token) * (before.context + after.context) / 2
     ideal = share * (after.ideal - before.ideal + faster)
-    per = [side.ledger.total_steps for side in sides]
+    per = (base.totals, candidate.totals)
 
-    def of(name: str) -> float:
-        first, second = getattr(base, name) / per[0], getattr(candidate, name) / per[1]
-        return float(second - first)
+    def of(name: str) -> Floats:
+        change: Floats = getattr(candidate, name) / per[1] - getattr(base, name) / per[0]
+        return change
 
+    memory = of("memory")
+    traffic = ((after.share - before.share) * mean).sum(axis=1) + longer
     terms = {
-        "traffic_mix": float(((after.share - before.share) * mean).sum()) + longer,
+        "traffic_mix": traffic - memory,
         "compile": of("compile"),
         "shapes": of("shapes"),
-        "fallback": float((share * (after.fallback - before.fallback)).sum()),
-        "padding": float((share * (after.padding - before.padding)).sum()),
-        "launch_saving": float(ideal[other_kind].sum()),
-        "residual": float(ideal[~other_kind].sum()) + of("residual"),
+        "fallback": (share * (after.fallback - before.fallback)).sum(axis=1),
+        "padding": (share * (after.padding - before.padding)).sum(axis=1),
+        "launch_saving": ideal[:, other_kind].sum(axis=1),
+        "memory": memory,
+        "stalls": of("stalls"),
+        "residual": ideal[:, ~other_kind].sum(axis=1) + of("residual"),
     }
     return Split(
-        delta=candidate.mean - base.mean,
+        delta=candidate.means - base.means,
         terms=terms,
-        base_mean=base.mean,
-        candidate_mean=candidate.mean,
+        base_mean=base.means,
+        candidate_mean=candidate.means,
         tokens=(base.tokens / per[0], candidate.tokens / per[1]),
     )
 
@@ -150,16 +162,19 @@ class _Side:
 
     def __init__(self, ledger: Ledger, strata: _Strata) -> None:
         self.ledger = ledger
-        at, number = strata.places(ledger), len(strata.sizes)
-        self.seen = np.zeros(number, dtype=bool)
-        self.share, self.ideal, self.padding, self.fallback = np.zeros((4, number))
-        self.context = np.zeros(number)
-        self.seen[at] = True
-        self.share[at] = ledger.steps / ledger.total_steps
-        self.ideal[at], self.padding[at] = ledger.ideal, ledger.padding
-        self.fallback[at], self.context[at] = ledger.fallback, ledger.context
-        costs = {name: model.token_ns for name, model in ledger.models.items()}
-        self.token = np.array([costs.get(name, np.nan) for name in strata.phases])[strata.phase]
+        at, shape = strata.places(ledger), (len(ledger.totals), len(strata.sizes))
+        self.seen = np.zeros(shape, dtype=bool)
+        self.share, self.ideal, self.padding, self.fallback, self.context = np.zeros((5, *shape))
+        self.seen[:, at] = ledger.steps > 0
+        self.share[:, at] = ledger.steps / ledger.totals[:, None]
+        self.ideal[:, at], self.padding[:, at] = ledger.ideal, ledger.padding
+        self.fallback[:, at], self.context[:, at] = ledger.fallback, ledger.context
+        unknown = np.full(shape[0], np.nan)
+        costs = [
+            ledger.models[name].token_ns if name in ledger.models else unknown
+            for name in strata.phases
+        ]
+        self.token = np.stack(costs, axis=1)[:, strata.phase]
         self._impute(strata)
 
     def total(self) -> Floats:
@@ -171,34 +186,40 @@ class _Side:
         """Take the other side's times where this one has nothing to tell a phase by."""
         for name in ("ideal", "padding", "fallback", "context"):
             mine = getattr(self, name)
-            mine[~self.seen] = getattr(other, name)[~self.seen]
+            setattr(self, name, np.where(self.seen, mine, getattr(other, name)))
         self.token = np.where(np.isnan(self.token), other.token, self.token)
 
     def _impute(self, strata: _Strata) -> None:
         sizes = strata.sizes
         for name, model in self.ledger.models.items():
-            mine = strata.phase == strata.phases.index(name)
-            missing = mine & ~self.seen & (sizes != NO_SIZE)
+            mine = (strata.phase == strata.phases.index(name)) & (sizes != NO_SIZE)
+            missing = mine & ~self.seen.all(axis=0)
             ideal = model.ideal(sizes[missing].astype(np.float64))
             if ideal is None or not missing.any():
                 continue
-            self.ideal[missing] = ideal
-            self.padding[missing], self.fallback[missing] = _served(model, sizes[missing], ideal)
-            self.context[missing] = model.context_per_row * sizes[missing]
-            self.seen |= missing
+            padding, fallback = _served(model, sizes[missing], ideal)
+            context = model.context_per_row[:, None] * sizes[missing]
+            seen = self.seen[:, missing]
+            self.ideal[:, missing] = np.where(seen, self.ideal[:, missing], ideal)
+            self.padding[:, missing] = np.where(seen, self.padding[:, missing], padding)
+            self.fallback[:, missing] = np.where(seen, self.fallback[:, missing], fallback)
+            self.context[:, missing] = np.where(seen, self.context[:, missing], context)
+            self.seen[:, missing] = True
 
 
 def _served(model: PhaseModel, sizes: Ints, ideal: Floats) -> tuple[Floats, Floats]:
     """Return what the engine would add at each size: its bucket's padding, or its fallback."""
-    padding, fallback = np.zeros(len(sizes)), np.zeros(len(sizes))
+    padding, fallback = np.zeros_like(ideal), np.zeros_like(ideal)
     if model.replay is None or not model.has_slope:
         return padding, fallback
     slot = np.searchsorted(model.buckets, sizes)
     inside = slot < len(model.buckets)
     bucket = model.buckets[slot[inside]].astype(np.float64)
-    padding[inside] = model.replay.at(bucket) - ideal[inside]
+    padding[:, inside] = model.replay.at(bucket) - ideal[:, inside]
     if model.eager is not None:
-        fallback[~inside] = model.eager.at(sizes[~inside].astype(np.float64)) - ideal[~inside]
+        beyond = ~inside
+        eager = model.eager.at(sizes[beyond].astype(np.float64))
+        fallback[:, beyond] = eager - ideal[:, beyond]
     return padding, fallback
 
 

@@ -1,127 +1,45 @@
-"""Goodput: tokens a second that met the objective, start-up included and left out.
-
-A token meets the inter-token objective when the step that produced it took no longer. A trace says
-when steps began, not when requests arrived, so that it cannot tell the time to a first token.
-"""
+"""Goodput: tokens a second that met the objectives, start-up included and left out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import polars as pl
+from graphdiag.bootstrap import half_width
+from graphdiag.comparison.answer import (
+    FirstToken,
+    Goodput,
+    Interval,
+    Objectives,
+    RequestGoodput,
+    StartUp,
+)
+from graphdiag.comparison.served import Served, rate
+from graphdiag.wording import count, duration, figure, measure, percent
 
-from graphdiag.bootstrap import LEAST_STRETCHES, RESAMPLES, block_draws, half_width
-from graphdiag.comparison.answer import Goodput, Interval, Objectives, StartUp
-from graphdiag.metrics import is_real, is_target
-from graphdiag.runconfig import last_config, positive_int
-from graphdiag.steptable import Floats
-from graphdiag.summary import Summary
-from graphdiag.trace import Trace
-from graphdiag.wording import duration, measure
-
-_NS_PER_MS = 1e6
-_SLICE_BITS = 4
-"""Slices of time are as long as those of :attr:`graphdiag.summary.Summary.slices`."""
+RULE = "A graph mode has succeeded only if it improves the service after its full cost is included"
+Both = tuple[Served | None, Served | None]
 
 
 @dataclass(frozen=True)
-class Served:
-    """Tokens that the steps of a trace produced, and when.
+class Gain:
+    """How much more of the service met an objective: tokens/s, with start-up; None where unknown.
 
-    Attributes
-    ----------
-    tokens, met
-        Produced in all, and in steps within the objective.
-    seconds
-        From the first step to the end of the last.
-    steady_tokens, steady_met, steady_seconds
-        The same by slice of time, arrays of one length, start-up left out.
+    ``base`` is the base's goodput.
     """
 
-    tokens: float
-    met: float
-    seconds: float
-    steady_tokens: Floats
-    steady_met: Floats
-    steady_seconds: Floats
+    per_s: float | None
+    ci95: Interval
+    base: float | None
 
-    def goodput(self) -> Goodput:
-        """Return the rates; null where no step tells its tokens or its time."""
-        steady = [
-            float(part.sum()) for part in (self.steady_tokens, self.steady_met, self.steady_seconds)
-        ]
-        whole = _rate(self.met, self.tokens, self.seconds)
-        later = _rate(steady[1], steady[0], steady[2])
-        return Goodput(
-            tokens_per_s=whole[0],
-            share=whole[1],
-            steady_tokens_per_s=later[0],
-            steady_share=later[1],
-        )
-
-    def resampled(self, seed: int) -> Floats | None:
-        """Return tokens/s within the objective in each resample; None with too few slices.
-
-        Start-up happens once: its tokens and its time are the same in all.
-        """
-        slices = len(self.steady_seconds)
-        if slices < LEAST_STRETCHES or self.seconds <= 0:
-            return None
-        draws = block_draws(slices, RESAMPLES, seed)
-        once = self.met - self.steady_met.sum(), self.seconds - self.steady_seconds.sum()
-        rates: Floats = (once[0] + draws @ self.steady_met) / (
-            once[1] + draws @ self.steady_seconds
-        )
-        return rates
-
-
-def measure_served(trace: Trace, summary: Summary, slo_itl_ms: float) -> Served:
-    """Measure what ``trace`` served within the objective, reading its steps once.
-
-    Raises
-    ------
-    SourceError
-        When a part of the trace turns out to be damaged or gone.
-    """
-    weight = pl.col("weight").fill_null(1)
-    end = pl.col("t_ns") + pl.col("dur_ns")
-    met = pl.col("dur_ns") <= slo_itl_ms * _NS_PER_MS * weight
-    width = summary.shift + _SLICE_BITS
-    steps = trace.steps().filter(
-        is_real(),
-        is_target(),
-        pl.col("dur_ns").is_not_null() & pl.col("tokens_out").is_not_null(),
-        pl.col("t_ns").is_not_null(),
-    )
-    tokens = pl.col("tokens_out").cast(pl.Int64)
-    table = trace.collect(
-        steps.with_columns(
-            summary.periods.is_cold().alias("cold"), (pl.col("t_ns") // (1 << width)).alias("slice")
-        )
-        .group_by("cold", "slice")
-        .agg(
-            tokens.sum().alias("tokens"),
-            tokens.filter(met).sum().alias("met"),
-            pl.col("t_ns").min().alias("first"),
-            end.max().alias("last"),
-        )
-    ).sort("slice")
-    steady = table.filter(~pl.col("cold"))
-    copies = _copies(summary)
-    produced, within = (steady[name].to_numpy() / copies for name in ("tokens", "met"))
-    return Served(
-        tokens=float(table["tokens"].sum()) / copies,
-        met=float(table["met"].sum()) / copies,
-        seconds=_span(table),
-        steady_tokens=produced,
-        steady_met=within,
-        steady_seconds=_lengths(steady),
-    )
+    @property
+    def is_real(self) -> bool:
+        """Whether it is a gain beyond noise."""
+        return self.per_s is not None and (self.ci95[0] if self.ci95 else self.per_s) > 0
 
 
 def judge(
-    served: tuple[Served | None, Served | None],
+    served: Both,
+    requests: Both,
     starts: tuple[StartUp, StartUp],
     slo_itl_ms: float | None,
     slo_ttft_ms: float | None,
@@ -130,76 +48,125 @@ def judge(
 ) -> Objectives:
     """Say whether the candidate improves the service after its full cost, start-up included.
 
-    ``served`` and ``starts`` are the base's and the candidate's; nothing was served where no
-    inter-token objective was given. On other traffic the answer says that it is.
+    ``served`` and ``requests`` are what the base and the candidate served within the objectives
+    between tokens and for the first one; None without that objective. On other traffic the answer
+    says that it is.
     """
-    base, candidate = (_NOTHING if one is None else one.goodput() for one in served)
-    gain, ci95 = _gain(served)
-    succeeded = None if gain is None else (ci95[0] if ci95 else gain) > 0
-    repaid = _repaid(base, gain, starts) if succeeded else None
+    between, first = gain_of(served), gain_of(requests)
+    known = [one for one in (between, first) if one.per_s is not None]
+    succeeded = all(one.is_real for one in known) if known else None
+    back = [_repaid(one, starts) for one in known] if succeeded else []
+    repaid = max((one for one in back if one is not None), default=None)
+    base, candidate = (_goodput(one) for one in served)
+    first_token = None
+    if requests[0] and requests[1] and requests[0].requests and requests[1].requests:
+        first_token = FirstToken(
+            base=_request_goodput(requests[0]),
+            candidate=_request_goodput(requests[1]),
+            gain_tokens_per_s=first.per_s,
+            gain_ci95=first.ci95,
+        )
+    if succeeded is None:
+        sentence = f"{RULE}: not identifiable, because {_why_not(slo_itl_ms, slo_ttft_ms)}."
+    else:
+        answer = "yes" if succeeded else _no(known)
+        answer += "" if same_traffic else ", but the two served different traffic"
+        if any(one.ci95 is None for one in known):
+            answer += ", and one of them is too short to tell noise"
+        sentence = f"{RULE}: {answer}."
+        if between.per_s is not None:
+            sentence += _between(base, candidate)
+        if repaid:
+            sentence += (
+                " Its first step came later than the base's, which the gain makes up for in "
+                f"{duration(repaid)} of service."
+            )
+    if first_token is not None and slo_ttft_ms is not None:
+        sentence += _first(first_token, slo_ttft_ms)
     return Objectives(
         slo_itl_ms=slo_itl_ms,
         slo_ttft_ms=slo_ttft_ms,
         base=base,
         candidate=candidate,
-        gain_tokens_per_s=gain,
-        gain_ci95=ci95,
+        gain_tokens_per_s=between.per_s,
+        gain_ci95=between.ci95,
         repaid_after_s=repaid,
         succeeded=succeeded,
-        sentence=_sentence(base, candidate, gain, succeeded, repaid, slo_itl_ms, same_traffic),
+        sentence=sentence,
+        first_token=first_token,
     )
 
 
-_NOTHING = Goodput(tokens_per_s=None, share=None, steady_tokens_per_s=None, steady_share=None)
-
-
-def _gain(served: tuple[Served | None, Served | None]) -> tuple[float | None, Interval]:
+def gain_of(served: Both) -> Gain:
+    """Return how much more the candidate served within an objective."""
     base, candidate = served
-    if base is None or candidate is None:
-        return None, None
-    before, after = (one.goodput().tokens_per_s for one in (base, candidate))
-    if before is None or after is None:
-        return None, None
-    gain = after - before
+    if base is None or candidate is None or base.rate is None or candidate.rate is None:
+        return Gain(None, None, None)
+    gain = candidate.rate - base.rate
     first, second = base.resampled(0), candidate.resampled(1)
     if first is None or second is None:
-        return gain, None
-    slices = min(len(base.steady_seconds), len(candidate.steady_seconds))
-    half = half_width(second - first, slices)
-    return gain, (gain - half, gain + half)
+        return Gain(gain, None, base.rate)
+    half = half_width(second - first, min(base.slices, candidate.slices))
+    return Gain(gain, (gain - half, gain + half), base.rate)
 
 
-def _repaid(base: Goodput, gain: float | None, starts: tuple[StartUp, StartUp]) -> float | None:
+def _goodput(served: Served | None) -> Goodput:
+    if served is None:
+        return Goodput(tokens_per_s=None, share=None, steady_tokens_per_s=None, steady_share=None)
+    whole = rate(served.met, served.tokens, served.seconds)
+    later = rate(
+        *(
+            float(part.sum())
+            for part in (served.steady_met, served.steady_tokens, served.steady_seconds)
+        )
+    )
+    return Goodput(
+        tokens_per_s=whole[0],
+        share=whole[1],
+        steady_tokens_per_s=later[0],
+        steady_share=later[1],
+    )
+
+
+def _request_goodput(served: Served) -> RequestGoodput:
+    tokens = _goodput(served)
+    steady = served.steady_requests
+    return RequestGoodput(
+        requests=round(served.requests),
+        share=served.requests_met / served.requests if served.requests else None,
+        tokens_per_s=tokens.tokens_per_s,
+        steady_share=served.steady_requests_met / steady if steady else None,
+        steady_tokens_per_s=tokens.steady_tokens_per_s,
+    )
+
+
+def _repaid(gain: Gain, starts: tuple[StartUp, StartUp]) -> float | None:
     """Return after how many seconds of service a longer start is made up for."""
     first, second = (start.first_step_s for start in starts)
-    if first is None or second is None or base.tokens_per_s is None or not gain:
+    if first is None or second is None or gain.base is None or not gain.per_s:
         return None
-    return max(second - first, 0.0) * base.tokens_per_s / gain
+    return max(second - first, 0.0) * gain.base / gain.per_s
 
 
-def _sentence(
-    base: Goodput,
-    candidate: Goodput,
-    gain: float | None,
-    succeeded: bool | None,
-    repaid: float | None,
-    slo_itl_ms: float | None,
-    same_traffic: bool,
-) -> str:
-    rule = (
-        "A graph mode has succeeded only if it improves the service after its full cost is included"
-    )
-    if gain is None:
-        why = (
-            "no objective between tokens was given (--slo-itl-ms)"
-            if slo_itl_ms is None
-            else "the steps of one of the two do not tell the tokens they produced"
+def _no(known: list[Gain]) -> str:
+    lost = any(one.per_s is not None and one.per_s <= 0 for one in known)
+    return "no" if lost else "no, the gain is within noise"
+
+
+def _why_not(slo_itl_ms: float | None, slo_ttft_ms: float | None) -> str:
+    if slo_itl_ms is not None:
+        return "the steps of one of the two do not tell the tokens they produced"
+    if slo_ttft_ms is not None:
+        return (
+            "one of the two records no requests with tokens, and no objective between tokens was "
+            "given (--slo-itl-ms)"
         )
-        return f"{rule}: not identifiable, because {why}."
-    answer = "yes" if succeeded else "no" if gain <= 0 else "no, the gain is within noise"
-    answer += "" if same_traffic else ", but the two served different traffic"
+    return "no objective was given (--slo-itl-ms, --slo-ttft-ms)"
+
+
+def _between(base: Goodput, candidate: Goodput) -> str:
     told = (
-        f"{rule}: {answer}. Within the objective the candidate produces "
+        f" Within the objective the candidate produces "
         f"{measure(candidate.tokens_per_s, 'tokens/s')} against "
         f"{measure(base.tokens_per_s, 'tokens/s')} with start-up included"
     )
@@ -208,39 +175,19 @@ def _sentence(
             f", {measure(candidate.steady_tokens_per_s, 'tokens/s')} against "
             f"{measure(base.steady_tokens_per_s, 'tokens/s')} without"
         )
-    told += "."
-    if repaid:
-        told += (
-            " Its first step came later than the base's, which the gain makes up for in "
-            f"{duration(repaid)} of service."
-        )
-    return told
+    return f"{told}."
 
 
-def _copies(summary: Summary) -> int:
-    """Return how many ranks record each step: those of one engine produce the same tokens."""
-    steps = summary.groups.filter(is_real() & is_target() & (pl.col("tokens_out") > 0))
-    ranks = steps.group_by("run").agg(pl.col("rank").n_unique())["rank"].max()
-    engines = positive_int(last_config(summary.events), "data_parallel") or 1
-    return max(ranks // engines, 1) if isinstance(ranks, int) else 1
-
-
-def _rate(met: float, tokens: float, seconds: float) -> tuple[float | None, float | None]:
-    if not tokens or seconds <= 0:
-        return None, None
-    return met / seconds, met / tokens
-
-
-def _span(table: pl.DataFrame) -> float:
-    first, last = table["first"].min(), table["last"].max()
-    return (last - first) / 1e9 if isinstance(first, int) and isinstance(last, int) else 0.0
-
-
-def _lengths(steady: pl.DataFrame) -> Floats:
-    """Return how long each slice is in s: from its first step to that of the next."""
-    if steady.is_empty():
-        return np.empty(0)
-    starts = steady["first"].to_numpy().astype(np.float64)
-    ends = np.append(starts[1:], steady["last"].to_numpy().max())
-    lengths: Floats = np.maximum(ends - starts, 0.0) / 1e9
-    return lengths
+def _first(told: FirstToken, slo_ttft_ms: float) -> str:
+    base, candidate = told.base, told.candidate
+    shares = (
+        f" The first token came within {figure(slo_ttft_ms)} ms for {percent(candidate.share)} of "
+        f"{count(candidate.requests, 'request')} of the candidate and {percent(base.share)} of "
+        f"{count(base.requests, 'request')} of the base"
+    )
+    if told.gain_tokens_per_s is None:
+        return f"{shares}."
+    return (
+        f"{shares}: {measure(candidate.tokens_per_s, 'tokens/s')} against "
+        f"{measure(base.tokens_per_s, 'tokens/s')}."
+    )

@@ -28,6 +28,12 @@ def apart(pair: Pair) -> list[str]:
                 f"What the change is made of: the sizes of {phase} steps count {counts[0]} in the "
                 f"base and {counts[1]} in the candidate; record both on one axis."
             )
+    told += [
+        f"What the change is made of: every step of the {name} captured or compiled, so that "
+        "nothing tells what its work takes without; record it for longer."
+        for name, summary in zip(SIDES, pair, strict=True)
+        if _all_captured(summary)
+    ]
     for column, what in (("phase", "phase"), ("requested", "size")):
         shares = [_share_without(summary, column) for summary in pair]
         if abs(shares[1] - shares[0]) > _LEAST_APART:
@@ -57,21 +63,30 @@ def not_identifiable(
     if change is not None and change.delta.ci95 is None:
         told.append(
             "Whether the change is more than noise: one of the two is too short to be cut into "
-            "stretches of time; record longer."
+            "stretches of time, or does not say when its steps began; record longer."
         )
     books = [] if change is None else [change.base, change.candidate]
     for name, one in zip(SIDES, books, strict=False):
         if one.unpriced_padded:
             told.append(
-                f"What {one.unpriced_padded:,.0f} padded steps of the {name} cost: one bucket "
-                "alone replayed in their phase, and nothing tells what a row costs; record traffic "
-                "that reaches another bucket."
+                f"What {count(round(one.unpriced_padded), 'padded step')} of the {name} cost: one "
+                "bucket alone replayed in their phase, and nothing tells what a row costs; record "
+                "traffic that reaches another bucket."
             )
         if one.unpriced_fallback:
             told.append(
-                f"What {one.unpriced_fallback:,.0f} fallback steps of the {name} cost: nothing "
-                "replayed in their phase; record a run in which graphs replay."
+                f"What {count(round(one.unpriced_fallback), 'fallback step')} of the {name} cost: "
+                "nothing replayed in their phase; record a run in which graphs replay."
             )
+    preempted = [_preempted(summary) for summary in pair]
+    again = [int(summary.groups["recomputed"].sum()) for summary in pair]
+    if change is not None and any(gone and not a for gone, a in zip(preempted, again, strict=True)):
+        told.append(
+            f"What memory costs: requests were preempted, {preempted[0]:.3g} per 1,000 steps in "
+            f"the base and {preempted[1]:.3g} in the candidate, and the steps do not say how many "
+            "tokens they compute again, so that this is in the traffic mix; record it (recomputed, "
+            "docs/recorder.md), or run both with equally large KV caches."
+        )
     for name, summary, start in zip(SIDES, pair, starts, strict=True):
         if start.first_step_s is None and _steps(summary):
             told.append(
@@ -79,11 +94,14 @@ def not_identifiable(
                 "record the engine from its start (graphdiag record)."
             )
     if objectives is not None and objectives.slo_ttft_ms is not None:
-        told.append(
-            "Goodput within the objective for the first token: a trace records steps, and no "
-            "request's arrival; hold the engines' own metrics against each other (vLLM: "
-            "vllm:time_to_first_token_seconds, SGLang: sglang:time_to_first_token_seconds)."
-        )
+        lacking = [name for name, one in zip(SIDES, pair, strict=True) if one.requests.is_empty()]
+        if lacking:
+            told.append(
+                "Goodput within the objective for the first token: no request of the "
+                f"{' and of the '.join(lacking)} is on record; record them (Recorder.request, "
+                "docs/recorder.md), or hold the engines' own metrics against each other (vLLM: "
+                "vllm:time_to_first_token_seconds, SGLang: sglang:time_to_first_token_seconds)."
+            )
     return [sentence for sentence in told if sentence]
 
 
@@ -117,12 +135,6 @@ def notes(
         for name, summary in zip(SIDES, pair, strict=True)
         if last_config(summary.events).get("sampled")
     ]
-    preempted = [_preempted(summary) for summary in pair]
-    if any(preempted):
-        told.append(
-            f"Requests were preempted: {preempted[0]:.3g} per 1,000 steps in the base, "
-            f"{preempted[1]:.3g} in the candidate; their recomputed prompts are traffic here."
-        )
     return told
 
 
@@ -136,9 +148,13 @@ def _untimed(name: str, summary: Summary) -> str:
             f"The change in step time: the {count(number, 'step')} of the {name} carry no times; "
             "record its engine to get them (graphdiag record, graphdiag attach)."
         )
-    if not int(summary.slices["dur_ns_weight"].sum()):
-        return f"The change in step time: no step of the {name} says when it began."
     return ""
+
+
+def _all_captured(summary: Summary) -> bool:
+    """Say whether there are timed steps, and each of them captured."""
+    timed = summary.groups.filter(is_real() & is_target() & (pl.col("dur_ns_weight") > 0))
+    return bool(len(timed)) and bool((timed["outcome"] == "capture").fill_null(False).all())
 
 
 def _steps(summary: Summary) -> int:

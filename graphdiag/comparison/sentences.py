@@ -20,6 +20,8 @@ WORDS = {
     "fallback": ("fallback to eager", "less fallback to eager"),
     "padding": ("padding", "less padding"),
     "launch_saving": ("launches that replay saved before", "launches saved by replay"),
+    "memory": ("tokens computed again after preemptions", "fewer tokens computed again"),
+    "stalls": ("steps that stalled", "fewer steps that stalled"),
     "residual": ("the same work running slower", "the same work running faster"),
 }
 """Each term in words, where it adds time and where it takes some away."""
@@ -73,11 +75,10 @@ def untimed(base: Metrics, candidate: Metrics) -> Verdict:
         name for name, one in (("base", base), ("candidate", candidate)) if not one.timed_steps
     ]
     who = f"the {lacking[0]} carries" if len(lacking) == 1 else "the two carry"
-    why = f"{who} no step times" if lacking else "the steps of one of the two have no start"
     return Verdict(
         case=None,
         sentence=(
-            f"No verdict on time, because {why}: fallback rate "
+            f"No verdict on time, because {who} no step times: fallback rate "
             f"{percent(base.fallback_rate)} in the base and {percent(candidate.fallback_rate)} in "
             f"the candidate, padding ratio {percent(base.padding_ratio)} and "
             f"{percent(candidate.padding_ratio)}."

@@ -1,11 +1,15 @@
-"""What became of each requested size: its steps, bucket and time in both runs."""
+"""What became of each requested size: its steps, bucket and time in both runs, and who wins."""
 
 from __future__ import annotations
 
 import polars as pl
 
+from graphdiag.buckets.setting import of_summary
+from graphdiag.buckets.sizecosts import costs_of
 from graphdiag.comparison.answer import SizeChange
-from graphdiag.metrics import is_real, is_target
+from graphdiag.errors import GraphdiagError
+from graphdiag.findings import Report, SizeCost
+from graphdiag.metrics import is_real, is_replayed, is_target
 from graphdiag.summary import Summary
 
 _NS_PER_MS = 1e6
@@ -26,6 +30,25 @@ def size_changes(base: Summary, candidate: Summary) -> list[SizeChange]:
         .sort(_KEYS, nulls_last=True)
     )
     return [SizeChange(**row) for row in table.iter_rows(named=True)]
+
+
+def replay_against_eager(
+    pair: tuple[Summary, Summary], reports: tuple[Report, Report]
+) -> list[SizeCost]:
+    """Return what replay and eager cost at each requested size of the run that replays.
+
+    Of the candidate, where both do. Where the other has its graphs off, its eager steps are what
+    replay is held against.
+    """
+    replays = [not summary.groups.filter(is_real() & is_replayed()).is_empty() for summary in pair]
+    at = 0 if replays == [True, False] else 1
+    if all(replays) or not any(replays):
+        return reports[at].size_costs
+    try:
+        setting = of_summary(pair[at], reports[at].source, baseline=pair[1 - at], resample=False)
+    except GraphdiagError:  # another engine, or no eager step with a time
+        return reports[at].size_costs
+    return costs_of(setting)
 
 
 def _sizes(summary: Summary, name: str) -> pl.DataFrame:

@@ -72,7 +72,8 @@ def _slower(slowdown: Slowdown) -> str:
     share = f", {wording.figure(abs(change) / base * 100)} %" if base else ""
     interval = ""
     if slowdown.ci95 is not None:
-        low, high = sorted(end if change >= 0 else -end for end in slowdown.ci95)
+        ends = (round(end, 6) + 0.0 for end in slowdown.ci95)
+        low, high = sorted(end if change >= 0 else -end + 0.0 for end in ends)
         interval = f" (95 %: {wording.figure(low)} to {wording.figure(high)}{share})"
     elif share:
         interval = f" ({share.removeprefix(', ')})"

@@ -8,26 +8,27 @@ from typing import Any
 
 from graphdiag import wording
 from graphdiag.checks import is_imported, nothing_made
-from graphdiag.comparison.answer import Comparison, Difference, Goodput, StartUp
+from graphdiag.comparison.answer import (
+    Comparison,
+    Difference,
+    FirstToken,
+    Goodput,
+    Interval,
+    Objectives,
+    RequestGoodput,
+    SizeChange,
+    StartUp,
+)
 from graphdiag.findings import Report
 from graphdiag.reporters import format as fmt
 from graphdiag.reporters.tables import NA, Sheet, known
+from graphdiag.titles import SELDOM, TERMS
 
 TOP_SIZES = 12
 TOP_DIFFERENCES = 24
 NO_INTERVAL = (None, None)
 _CELL = 60
 _LISTED = 12
-
-TERMS = {
-    "traffic_mix": "traffic mix",
-    "compile": "compile",
-    "shapes": "shapes",
-    "fallback": "fallback",
-    "padding": "padding",
-    "launch_saving": "launch saving",
-    "residual": "residual",
-}
 
 
 def sheets(found: Comparison) -> Iterator[Sheet]:
@@ -40,6 +41,8 @@ def sheets(found: Comparison) -> Iterator[Sheet]:
     yield known(_start_up(found))
     if found.objectives is not None and found.objectives.slo_itl_ms is not None:
         yield known(_goodput(found))
+    if found.objectives is not None and found.objectives.first_token is not None:
+        yield known(_first_token(found.objectives, found.objectives.first_token))
     sizes = _sizes(found)
     if sizes.rows:
         yield known(sizes)
@@ -112,28 +115,31 @@ def _value(value: Any) -> str:
 
 def _terms(found: Comparison) -> Sheet:
     assert found.terms is not None
+    shown = {
+        key: title for key, title in TERMS.items() if key not in SELDOM or getattr(found.terms, key)
+    }
     ends = [
         NO_INTERVAL if found.terms_ci95 is None else getattr(found.terms_ci95, name) or NO_INTERVAL
-        for name in TERMS
+        for name in shown
     ]
     token = found.per_token
     columns = [
-        _signed([*(getattr(found.terms, name) for name in TERMS), found.delta_ms_per_step]),
+        _signed([*(getattr(found.terms, name) for name in shown), found.delta_ms_per_step]),
         *(
             _signed([*(end[side] for end in ends), (found.ci95 or NO_INTERVAL)[side]])
             for side in (0, 1)
         ),
         _signed(
-            [None] * (len(TERMS) + 1)
+            [None] * (len(shown) + 1)
             if token is None
-            else [*(getattr(token.terms, name) for name in TERMS), token.delta_ms],
+            else [*(getattr(token.terms, name) for name in shown), token.delta_ms],
             3,
         ),
     ]
     return Sheet(
         "What the change is made of",
         ("", "ms/step", "95 % low", "95 % high", "ms/token"),
-        list(zip([*TERMS.values(), "sum"], *columns, strict=True)),
+        list(zip([*shown.values(), "sum"], *columns, strict=True)),
         1,
         (
             "Positive is slower. The intervals of the terms hold all of them at once; the terms "
@@ -258,24 +264,51 @@ def _goodput(found: Comparison) -> Sheet:
         )
 
     rows = [row("base", told.base), row("candidate", told.candidate)]
-    gain = ""
-    if told.gain_tokens_per_s is not None:
-        value, low, high = _signed([told.gain_tokens_per_s, *(told.gain_ci95 or NO_INTERVAL)])
-        interval = "" if told.gain_ci95 is None else f" (95 %: {low} to {high})"
-        gain = f"Gain: {value} tokens/s{interval}, start-up included."
     return Sheet(
-        f"Goodput: tokens of steps of at most {told.slo_itl_ms or 0.0:g} ms",
+        f"Goodput: tokens at most {told.slo_itl_ms or 0.0:g} ms after the one before",
         ("", "tokens/s", "% of all", "steady tokens/s", "% of all, steady"),
         rows,
         1,
-        (gain,) if gain else (),
+        _gain(told.gain_tokens_per_s, told.gain_ci95),
     )
+
+
+def _first_token(objectives: Objectives, told: FirstToken) -> Sheet:
+    def row(name: str, one: RequestGoodput) -> tuple[str, ...]:
+        return (
+            name,
+            wording.count(one.requests),
+            _points(one.share),
+            _points(one.steady_share),
+            _figure(one.tokens_per_s),
+            _figure(one.steady_tokens_per_s),
+        )
+
+    return Sheet(
+        f"Goodput: requests whose first token came within {objectives.slo_ttft_ms or 0.0:g} ms",
+        ("", "requests", "% in time", "% steady", "tokens/s", "steady tokens/s"),
+        [row("base", told.base), row("candidate", told.candidate)],
+        1,
+        (
+            "Steady: requests that arrived after start-up.",
+            *_gain(told.gain_tokens_per_s, told.gain_ci95),
+        ),
+    )
+
+
+def _gain(per_s: float | None, ci95: Interval) -> tuple[str, ...]:
+    if per_s is None:
+        return ()
+    value, low, high = _signed([per_s, *(ci95 or NO_INTERVAL)])
+    interval = "" if ci95 is None else f" (95 %: {low} to {high})"
+    return (f"Gain: {value} tokens/s{interval}, start-up included.",)
 
 
 def _sizes(found: Comparison) -> Sheet:
     changed = [one for one in found.sizes if one.cost_ms_per_step]
     ordered = sorted(changed, key=lambda one: -abs(one.cost_ms_per_step or 0.0))
     shown = ordered[:TOP_SIZES]
+    net = {one.requested: one.net_ms for one in found.size_costs}
     rows = [
         (
             fmt.name(one.phase),
@@ -287,6 +320,7 @@ def _sizes(found: Comparison) -> Sheet:
             _figure(one.base_ms),
             _figure(one.candidate_ms),
             cost,
+            *([_net(one, net)] if found.winner is not None else []),
         )
         for one, cost in zip(
             shown, _signed([one.cost_ms_per_step for one in shown], 3), strict=True
@@ -296,15 +330,27 @@ def _sizes(found: Comparison) -> Sheet:
         "Then: in the candidate. Bucket: the one that most of the steps replayed. Costs: the "
         "change in ms, times the size's share of the steps; positive is slower."
     ]
+    if found.winner is not None:
+        notes.append(
+            "Net: ms that replay saves against eager at that size, less its padding. "
+            f"{fmt.clean(found.winner)}"
+        )
     if len(ordered) > len(rows):
         notes.append(f"Left out: {wording.count(len(ordered) - len(rows), 'size')}; see --json.")
     return Sheet(
         "Sizes whose change costs most",
-        ("phase", "size", "bucket", "then", "steps", "then", "ms", "then", "costs"),
+        (
+            *("phase", "size", "bucket", "then", "steps", "then", "ms", "then", "costs"),
+            *(["net"] if found.winner is not None else []),
+        ),
         rows,
         1,
         tuple(notes),
     )
+
+
+def _net(size: SizeChange, net: dict[int, float | None]) -> str:
+    return _figure(None if size.requested is None else net.get(size.requested))
 
 
 def _bucket(bucket: int | None) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from graphdiag.checks import nothing_made
 from graphdiag.findings import CASES, AuditFinding, Case, CaseName, Report
-from graphdiag.wording import MISSING, count, duration, figure, measure, percent
+from graphdiag.wording import MISSING, count, duration, measure, milliseconds, percent
 
 NAME_CHARS = 48
 SENTENCE_CHARS = 1200
@@ -24,7 +24,7 @@ CASE_TITLES: dict[CaseName, str] = {
 }
 """What each case is about; whether it does harm is the verdict's to say."""
 
-_TOUCHED = {"padding": "executed rows", "compile": "the time measured"}
+TOUCHED = {"padding": "executed rows", "compile": "the time measured"}
 
 NONE_MADE = "compilations and captures: none on record"
 
@@ -116,9 +116,9 @@ def price(case: Case) -> str:
         interval = ""
         if case.ci95 is not None:
             low, high = case.ci95
-            interval = f" (95 % interval {_ms(low)} to {_ms(high)})"
-        return f"costs {_ms(case.ms_per_step)} ms/step{interval}"
-    what = _TOUCHED.get(case.case, "steps")
+            interval = f" (95 % interval {milliseconds(low)} to {milliseconds(high)})"
+        return f"costs {milliseconds(case.ms_per_step)} ms/step{interval}"
+    what = TOUCHED.get(case.case, "steps")
     touched = "" if case.share is None else f"touches {percent(case.share)} of {what}; "
     return f"{touched}ms/step {MISSING}"
 
@@ -176,13 +176,6 @@ def configuration(report: Report) -> list[tuple[str, str]]:
             value = ", ".join(map(str, value)) or "none"
         pairs.append((clipped(str(key)), clipped(str(value), 300)))
     return pairs
-
-
-def _ms(value: float) -> str:
-    """Return ms a step; what is under a microsecond a step is said to be so."""
-    if value == 0 or abs(value) >= 0.001:
-        return figure(value)
-    return "< 0.001" if value > 0 else "> -0.001"
 
 
 def _visible(char: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import floor, isfinite, log10
 
 from graphdiag import wording
 from graphdiag.checks import is_imported, nothing_made
-from graphdiag.findings import ArtifactRow, Charge, Gpu, Metrics, Report, SizeRow, StepLedger
+from graphdiag.findings import Charge, Gpu, Metrics, Report, SizeRow, StepLedger
 from graphdiag.reporters import format as fmt
+from graphdiag.titles import LEDGER_ROWS
 
 NA = "n/a"
 TOP_SIZES = 12
@@ -70,29 +71,24 @@ def sheets(report: Report) -> Iterator[Sheet]:
         yield known(_artifacts(report))
 
 
-LEDGER_ROWS = {
-    "achievable": "best achievable",
-    "compile": "1 compile",
-    "shapes": "2 shapes",
-    "fallback": "3 fallback",
-    "padding": "4 padding",
-    "residual": "unexplained",
-}
-
-
 def _ledger(ledger: StepLedger) -> Sheet:
     rows = []
+    digits = 4 - floor(log10(ledger.mean_ms)) if ledger.mean_ms > 0 else 6
+
+    def rounded(ms: float) -> str:
+        return wording.figure(round(ms, digits) + 0.0)
+
     for name, title in LEDGER_ROWS.items():
         charge: Charge = getattr(ledger, name)
         amount = charge.ms_per_step
-        if name == "residual" and abs(amount) < _NEGLIGIBLE * ledger.mean_ms:
+        if name in ("stalls", "residual") and abs(amount) < _NEGLIGIBLE * ledger.mean_ms:
             continue
         interval = NA
         if charge.ci95 is not None:
-            interval = f"{_rounded(charge.ci95[0])} to {_rounded(charge.ci95[1])}"
-        share = amount / ledger.mean_ms if ledger.mean_ms else 0.0
-        rows.append((title, _rounded(amount), interval, wording.percent(share)))
-    rows.append(("mean step", _rounded(ledger.mean_ms), "", "100 %"))
+            interval = f"{rounded(charge.ci95[0])} to {rounded(charge.ci95[1])}"
+        share = (round(amount, digits) + 0.0) / ledger.mean_ms if ledger.mean_ms else 0.0
+        rows.append((title, rounded(amount), interval, wording.percent(share)))
+    rows.append(("mean step", rounded(ledger.mean_ms), "", "100 %"))
     return Sheet(
         "Where a step's time goes",
         ("", "ms/step", "95 % interval", "share"),
@@ -102,12 +98,18 @@ def _ledger(ledger: StepLedger) -> Sheet:
             f"Over {wording.count(ledger.steps, 'timed step')} and the compile and capture work "
             "among them, start-up included. Best achievable: exact replay of every batch. The "
             "intervals hold together.",
+            *_stalls(ledger),
         ),
     )
 
 
-def _rounded(ms: float) -> str:
-    return wording.figure(round(ms, 6) + 0.0)
+def _stalls(ledger: StepLedger) -> tuple[str, ...]:
+    if not ledger.stalled_steps:
+        return ()
+    return (
+        f"Stalled: {wording.count(ledger.stalled_steps, 'step')} far longer than others of the "
+        "same size, a pause of the host or a profiler; what they took beyond those moves no price.",
+    )
 
 
 def known(sheet: Sheet) -> Sheet:
@@ -227,6 +229,7 @@ def _artifact_costs(report: Report) -> Sheet:
 
 def _sizes(report: Report) -> Sheet:
     ordered = sorted(report.sizes, key=lambda size: -size.steps)
+    net = {one.requested: one.net_ms for one in report.size_costs}
     shown, rest = ordered[:TOP_SIZES], ordered[TOP_SIZES:]
     rows = [
         (
@@ -237,16 +240,25 @@ def _sizes(report: Report) -> Sheet:
             wording.count(size.steps),
             _padding(size),
             _figure(size.step_ms),
+            *([_net(size, net.get(size.requested))] if report.winner is not None else []),
         )
         for size in shown
     ]
     notes = ["bucket: the captured size replayed. padding: padded rows / requested rows."]
+    if report.winner is not None:
+        notes.append(
+            "net: what replay saves against eager at that size, less its padding. "
+            f"{fmt.clean(report.winner)}"
+        )
     if rest:
         steps = wording.count(sum(size.steps for size in rest), "step")
         notes.append(f"Left out: {wording.count(len(rest), 'row')} with {steps}.")
     return Sheet(
         "Requested sizes with the most steps",
-        ("phase", "outcome", "requested", "bucket", "steps", "padding %", "mean ms"),
+        (
+            *("phase", "outcome", "requested", "bucket", "steps", "padding %", "mean ms"),
+            *(["net ms"] if report.winner is not None else []),
+        ),
         rows,
         2,
         tuple(notes),
@@ -258,6 +270,10 @@ def _bucket(size: SizeRow) -> str:
     if size.bucket is not None:
         return wording.count(size.bucket)
     return "none" if size.outcome in ("fallback", "eager", "capture") else NA
+
+
+def _net(size: SizeRow, net_ms: float | None) -> str:
+    return "" if _bucket(size) == "none" else _figure(net_ms)
 
 
 def _padding(size: SizeRow) -> str:
@@ -292,7 +308,7 @@ def _artifacts(report: Report) -> Sheet:
         notes.append("replays: in steps or not, in the seconds that had some outside of steps.")
     if rest:
         notes.append(f"Left out: {wording.count(len(rest), 'artifact')} that served fewer.")
-    unused = sum(map(_is_idle, ordered)) if report.steps or counted else 0
+    unused = sum(artifact.is_idle for artifact in ordered) if report.steps or counted else 0
     if unused:
         notes.append(f"Captured and never replayed: {unused:,}.")
     return Sheet(
@@ -305,13 +321,6 @@ def _artifacts(report: Report) -> Sheet:
         2,
         tuple(notes),
     )
-
-
-def _is_idle(artifact: ArtifactRow) -> bool:
-    """Say whether a graph was captured and never replayed; a compiled region is never replayed."""
-    compiled_only = artifact.compile_ms is not None and artifact.capture_ms is None
-    used = artifact.served or artifact.replays
-    return artifact.captured and not compiled_only and not used
 
 
 def _step_costs(report: Report) -> Sheet:

@@ -154,6 +154,12 @@ class TestCaptureOrder:
     def test_largest_first_is_fine(self):
         assert not found([*self.captures([4, 2, 1]), step(2, 2, 100)], "capture_order")
 
+    def test_capturing_all_of_them_anew_is_fine(self):
+        assert not found([*self.captures([4, 2, 4, 2]), step(2, 2, 100)], "capture_order")
+        assert not found([*self.captures([4, 4, 2, 2]), step(2, 2, 100)], "capture_order")
+        (finding,) = found([*self.captures([2, 2, 4, 4]), step(2, 2, 100)], "capture_order")
+        assert finding.data["grew"] == 1
+
     def test_one_time_for_all_does_not_tell_the_order(self):
         assert not found([*self.captures([1, 2, 4], gap_ms=0), step(2, 2, 100)], "capture_order")
 

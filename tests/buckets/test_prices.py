@@ -31,6 +31,16 @@ def test_a_replay_costs_what_its_bucket_took():
     assert prices.saving(np.array([8.0])).tolist() == [0]
 
 
+def test_steps_that_stalled_move_no_price():
+    rows = engine_rows([*SIZES, *[9] * 40, *[40] * 60])
+    prices = measured(rows)
+    for row in rows[20::35]:
+        row["dur_ns"] *= 50
+    stalled = measured(rows)
+    assert stalled.curve.slope == pytest.approx(prices.curve.slope)
+    assert stalled.saved.tolist() == pytest.approx(prices.saved.tolist())
+
+
 def test_what_eager_costs_comes_from_steps_that_fell_back():
     prices = measured(engine_rows([*SIZES, *[40] * 20, *[50] * 20]))
     assert prices.saved_sizes.tolist() == [40, 50]

@@ -3,7 +3,10 @@
 import pytest
 
 from graphdiag.buckets.setting import of_summary
-from graphdiag.buckets.sizecosts import size_costs, slope_of
+from graphdiag.buckets.sizecosts import size_costs, slope_of, winner
+from graphdiag.comparison.sizechange import replay_against_eager
+from graphdiag.diagnosis import report_of
+from graphdiag.findings import SizeCost
 from tests.buckets.making import LADDER, ROW_MS, engine_rows, graphs_off_rows, summary
 
 SIZES = [*LADDER] * 20 + [9] * 40
@@ -61,3 +64,57 @@ def test_without_times_there_are_rows_alone():
 def test_where_rows_are_free_padding_costs_nothing():
     found, _ = costs([{**row, "dur_ns": 5_000_000} for row in engine_rows(SIZES)])
     assert found[9].padded_ms == 0
+
+
+def told(*nets):
+    """What is said of sizes 1, 2, 3… with these nets."""
+    return winner(
+        [
+            SizeCost(
+                requested=size,
+                steps=1,
+                bucket=size,
+                padded_rows=0,
+                replay_ms=1.0,
+                eager_ms=None if net is None else 1.0 + net,
+                padded_ms=0.0,
+                launch_saving_ms=net,
+                net_ms=net,
+            )
+            for size, net in enumerate(nets, 1)
+        ]
+    )
+
+
+def test_who_wins_and_from_which_size_on():
+    assert told(None, None) is None
+    assert told(0.5, None, 0.1) == "Replay is faster than eager at every size that replays: 1 to 3."
+    assert told(-1).startswith("Eager is faster than replay at every size that replays: 1.")
+    assert told(-1, -1, 1, 1) == (
+        "Replay is faster from 3 on; eager is at 1 to 2, where padding outweighs the launches that "
+        "replay saves."
+    )
+    assert told(1, -1, 1, -1, -1) == (
+        "Eager is faster from 4 on and at 2, where padding outweighs the launches that replay "
+        "saves; replay is at the other sizes."
+    )
+    many = told(*[-1, 1] * 6)
+    assert "eager is at 1, 3, 5, 7 and 2 more ranges" in many
+
+
+def test_a_comparison_with_graphs_off_says_who_wins():
+    replays = summary(engine_rows(SIZES))
+    off = summary(graphs_off_rows(SIZES))
+    reports = tuple(report_of(one, "") for one in (off, replays))
+    assert reports[1].winner is None
+    assert any("Whether replay is faster" in one for one in reports[1].not_identifiable)
+    for pair, told in (((off, replays), reports), ((replays, off), reports[::-1])):
+        found = {one.requested: one for one in replay_against_eager(pair, told)}
+        worked_example(found)
+
+
+def test_the_report_says_who_wins_where_steps_fell_back():
+    report = report_of(summary(engine_rows([*SIZES, *[40] * 20])), "")
+    found = {one.requested: one for one in report.size_costs}
+    worked_example(found)
+    assert report.winner.startswith("Replay is faster from ")

@@ -75,6 +75,30 @@ def test_fates(recorder: Recorder, folder: Path) -> None:
     assert [row["step"] for row in steps(folder)] == list(range(7))
 
 
+def test_requests(recorder: Recorder, folder: Path) -> None:
+    at = 1_700_000_000_000_000_000
+    recorder.request(
+        arrival_ns=at,
+        scheduled_ns=at + 2,
+        first_token_ns=at + 5,
+        end_ns=at + 9,
+        prompt_tokens=7,
+        output_tokens=3,
+        reason="length",
+    )
+    recorder.request(arrival_ns=at)
+    recorder.request(arrival_ns=at, first_token_ns=at - 1, end_ns=at + 9)
+    recorder.request(arrival_ns=None)  # type: ignore[arg-type]
+    recorder.close()
+    whole, never_ran = read(folder, "request")
+    told_whole = ("t_ns", "queued_ns", "ttft_ns", "dur_ns", "tokens_in", "tokens_out", "reason")
+    assert [whole[name] for name in told_whole] == [at, 2, 5, 9, 7, 3, "length"]
+    assert never_ran["dur_ns"] > 0
+    assert never_ran["ttft_ns"] is None
+    (mark,) = [row for row in read(folder, "mark") if row["kind"] == DROPPED]
+    assert mark["weight"] == 2
+
+
 @pytest.mark.parametrize(
     ("requested", "bucket", "outcome", "ratio"),
     [

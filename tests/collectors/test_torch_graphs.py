@@ -96,12 +96,15 @@ def test_a_capture_has_its_time_memory_pool_and_place(
 
 def test_a_capture_without_its_block_is_one_too(graphs: ModuleType, folder: Path) -> None:
     graph = graphs.CUDAGraph()
-    torch_hooks.name_graph(graph, "decode/16", 16)
+    torch_hooks.name_graph(graph, "decode/16", 16, mode="full", key={"size": 16}, identity={"a": 1})
     for _ in range(2):
         graph.capture_begin(pool=(0, 7))
         graph.capture_end()
     rows = captures(folder)
     assert [(row["artifact"], row["size"]) for row in rows] == [("decode/16", 16)] * 2
+    for row in rows:
+        assert row["mode"] == "full"
+        assert [json.loads(row[name]) for name in ("key", "identity")] == [{"size": 16}, {"a": 1}]
 
 
 def test_without_a_device_memory_is_null(graphs: ModuleType, device: Device, folder: Path) -> None:

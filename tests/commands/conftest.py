@@ -40,12 +40,13 @@ def diagnosed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         def open_source(paths: Sequence[str]) -> Iterator[str]:
             yield name
 
-        def diagnose(trace: str, source_name: str) -> Report:
+        def report_of(trace: str, source_name: str) -> Report:
             report = msgspec.json.decode((GOLDEN / f"{trace}.json").read_bytes(), type=Report)
             return msgspec.structs.replace(report, source=source_name)
 
         monkeypatch.setattr("graphdiag.sources.open_source", open_source)
-        monkeypatch.setattr("graphdiag.diagnosis.diagnose", diagnose)
+        monkeypatch.setattr("graphdiag.summary.summarize", lambda trace: trace)
+        monkeypatch.setattr("graphdiag.diagnosis.report_of", report_of)
 
     return serve
 

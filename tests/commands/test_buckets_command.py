@@ -380,3 +380,14 @@ def legal(
         assert engine in answer["flags"]
     for name, pasted in answer["flags"].items():
         assert all(str(size) in pasted for size in answer["recommended"]["buckets"]), name
+
+
+def test_the_plan_adds_what_the_report_adds_where_no_other_set_is_better(
+    run: Run, shared: Path
+) -> None:
+    log = str(shared / "cases" / "sglang_bucket_nine" / "server.log")
+    plan, report = (json.loads(run(command, log, "--json")[1]) for command in ("buckets", "report"))
+    advice = report["recommendation"]
+    assert plan["recommended"]["buckets"] == advice["buckets"]
+    assert plan["sentence"].startswith(f"{advice['why']} A whole new set gains ")
+    assert plan["sentence"].endswith("on traffic it was not fitted to: within noise.")

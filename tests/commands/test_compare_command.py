@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.build import write
-from tests.comparison.runs import chapter_one
+from tests.build import MS, event, write
+from tests.comparison.runs import chapter_one, replayed, steps
 from tests.conftest import ROOT
 
 Run = Callable[..., tuple[int, str, str]]
@@ -221,3 +221,39 @@ def test_check_usage_errors(run: Run, arguments: list[str], sentence: str) -> No
     code, out, err = run("check", "-", *arguments)
     assert (code, out) == (2, "")
     assert sentence in " ".join(err.split())
+
+
+def test_a_run_in_several_files_is_one_run(run: Run, tmp_path: Path) -> None:
+    base, candidate = chapter_one(60)
+    half = len(candidate) // 2
+    paths = [
+        str(write(rows, tmp_path / f"{name}.parquet"))
+        for name, rows in (("a", base), ("b", candidate[:half]), ("c", candidate[half:]))
+    ]
+    code, out, _ = run("compare", paths[0], paths[1], "--candidate", paths[2], "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["candidate"]["steps"] == 60
+    assert found["candidate_source"] == f"{paths[1]}, {paths[2]}"
+    code, out, _ = run("compare", paths[1], paths[0], "--base", paths[2], "--json")
+    assert json.loads(out)["base"]["steps"] == 60
+    code, out, _ = run("check", paths[0], "--baseline", paths[1], "--baseline", paths[2])
+    assert code == 0
+    assert "faster than the baseline's" in out
+
+
+def test_requests_are_held_against_the_first_token(run: Run, tmp_path: Path) -> None:
+    paths = []
+    for name, ttft in (("a", 120), ("b", 80)):
+        asked = [
+            event("request", 5.0 * i, dur_ns=400 * MS, ttft_ns=ttft * MS, tokens_out=20)
+            for i in range(100)
+        ]
+        rows = [*steps((8,), 200, replayed), *asked]
+        paths.append(str(write(rows, tmp_path / f"{name}.parquet")))
+    code, out, _ = run("compare", *paths, "--slo-ttft-ms", "100")
+    assert code == 0
+    assert "The first token came within 100 ms for 100 %" in " ".join(out.split())
+    assert "Goodput: requests whose first token came within 100 ms" in out
+    code, out, _ = run("compare", *paths, "--slo-ttft-ms", "100", "--markdown")
+    assert "| candidate | 100 | 100 | 100 |" in out

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from graphdiag.comparison.answer import Comparison
-from graphdiag.comparison.compare import Run, Slo, compare
-from graphdiag.comparison.goodput import measure_served
-from graphdiag.summary import summarize
+from graphdiag.comparison.compare import Slo, compare, run_of
 from tests.build import MS, event, step, trace
 
 Rows = list[dict[str, Any]]
@@ -21,13 +19,10 @@ BUCKETS = (8, 16, 32)
 
 def compared(base: Iterable[Any], candidate: Iterable[Any], slo: Slo | None = None) -> Comparison:
     """Compare two lists of rows."""
-    runs = []
-    for name, rows in (("base", base), ("candidate", candidate)):
-        made = trace(list(rows), name)
-        summary = summarize(made)
-        itl = None if slo is None else slo.itl_ms
-        served = None if itl is None else measure_served(made, summary, itl)
-        runs.append(Run(summary, name, served))
+    runs = [
+        run_of(trace(list(rows), name), name, slo)
+        for name, rows in (("base", base), ("candidate", candidate))
+    ]
     return compare(*runs, slo)
 
 

@@ -26,6 +26,7 @@ CAUSES = {
     "padding and fallback": (replace(BASE, buckets=COARSE, fallback_share=0.1), "padding"),
     "other traffic and padding": (replace(BASE, buckets=COARSE, load=15.0), "padding"),
     "graphs off": (replace(BASE, buckets=()), None),
+    "padding and pauses": (replace(BASE, buckets=COARSE, pausing=0.01), None),
 }
 
 
@@ -108,7 +109,13 @@ def test_one_bucket_in_both_says_nothing_of_padding():
 
 def test_too_few_moments_give_no_interval():
     table = BASE.table(3)
-    short = table.drawn(np.ones(table.slices))
+    short = replace(
+        table,
+        **{
+            name: getattr(table, name).sum(axis=0, keepdims=True)
+            for name in ("steps", "time", "compiling", "tokens", "context", "again")
+        },
+    )
     change = measure_change(Timed(short, {}), timed(BASE, 4))
     assert change.delta.ci95 is None
     assert all(term.ci95 is None for term in change.terms.values())
@@ -116,6 +123,7 @@ def test_too_few_moments_give_no_interval():
 
 # --- what holds whatever the steps are ---------------------------------------------------------
 
+STALLING = (REPLAY, FALLBACK, EAGER)
 roles = st.sampled_from([REPLAY, FALLBACK, EAGER, CAPTURE, START_UP, UNKNOWN])
 
 
@@ -138,11 +146,13 @@ def tables(draw):
         requested=requested,
         bucket=bucket,
         role=role,
+        stalled=np.array([draw(st.booleans()) for _ in role]) & np.isin(role, STALLING),
         steps=steps,
         time=time,
         compiling=time * draw(st.sampled_from([0.0, 0.5])),
         tokens=steps,
         context=steps * 0,
+        again=steps * draw(st.sampled_from([0.0, 3.0])),
     )
 
 

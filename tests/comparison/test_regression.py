@@ -3,6 +3,7 @@
 import pytest
 
 from graphdiag.comparison.regression import Bound, Slowdown, hold_slowdown, parse_slowdown
+from tests.build import MS, event
 from tests.comparison.runs import SIZES, chapter_one, compared, eager, replayed, steps
 
 ONE_PERCENT = Bound(0.01, is_ms=False)
@@ -79,4 +80,8 @@ def test_what_is_not_identifiable_does_not_hold():
     cold = steps(SIZES, 40, lambda size: {**replayed(size), "outcome": "capture"})
     held = hold_slowdown(compared(steps(SIZES, 40, eager), cold), Bound(9, False), steady=True)
     assert not held.holds
+    assert "every step of the candidate captured or compiled" in held.why
+    base, _ = chapter_one(60)
+    only_start = [event("capture", 9_000.0, dur_ns=MS, artifact="g"), *base]
+    held = hold_slowdown(compared(base, only_start), Bound(9, False), steady=True)
     assert held.why == "one of the two has no steady state"

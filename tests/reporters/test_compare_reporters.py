@@ -65,7 +65,7 @@ def test_the_verdict_is_first_and_differences_are_above_the_numbers() -> None:
         "Mean step time in ms",
         "Each by itself",
         "Start-up",
-        "Goodput: tokens of steps of at most 9 ms",
+        "Goodput: tokens at most 9 ms after the one before",
         "Sizes whose change costs most",
         "Key audit: what changed and is in no artifact's key",
         "Not identifiable from these sources",

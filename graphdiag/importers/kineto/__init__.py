@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from graphdiag.errors import SourceError
 from graphdiag.importers.kineto.attribution import Step, outer_steps
 from graphdiag.importers.kineto.costs import step_costs, window
 from graphdiag.importers.kineto.events import EventLog, Events
@@ -58,6 +59,26 @@ def read(sources: Sequence[Source]) -> Iterator[pa.RecordBatch]:
         yield from _rows(source, contents, log, numbers)
 
 
+def clock_base(source: Source) -> int:
+    """Return the wall-clock ns that the times of a profiler trace count from.
+
+    Raises
+    ------
+    SourceError
+        When the file cannot be opened, is no profiler trace, or holds no events.
+    """
+    if not recognises(source.head()):
+        raise SourceError(f"{source.path}: no profiler trace; give the JSON of torch.profiler.")
+    log = EventLog()
+    with source.open() as stream:
+        contents = read_trace(stream, source.path, log)
+    return _base_ns(_first_ns(log.finish()), parse_header(contents.header))
+
+
+def _base_ns(start: int | None, header: Header) -> int:
+    return 0 if start is None or start >= _ABSOLUTE_NS else header.base_ns
+
+
 def _rows(
     source: Source, contents: Contents, log: EventLog, numbers: Counter[tuple[Any, ...]]
 ) -> Iterator[pa.RecordBatch]:
@@ -67,7 +88,7 @@ def _rows(
     costs, links = step_costs(events, steps)
     measured = window(events, links)
     start = _first_ns(events)
-    base_ns = 0 if start is None or start >= _ABSOLUTE_NS else header.base_ns
+    base_ns = _base_ns(start, header)
     common = {
         "run": header.run or _SUFFIXES.sub("", re.split(r"[/\\]", source.path)[-1]),
         "rank": header.rank,

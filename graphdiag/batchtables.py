@@ -1,0 +1,227 @@
+"""The tables of a summary for one batch of rows: grouped by everything discrete, and summed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from graphdiag.limits import LIMIT_KEYS, steps_at
+from graphdiag.periods import Periods
+from graphdiag.requesttimes import BINS_PER_OCTAVE, REQUEST_KEYS, request_sums, time_bin
+from graphdiag.requesttimes import COLUMNS as REQUEST_COLUMNS
+from graphdiag.sums import Total, sum_by, sum_of, weight_of
+
+GROUP_KEYS = (
+    "run",
+    "rank",
+    "runner",
+    "phase",
+    "axis",
+    "requested",
+    "bucket",
+    "mode",
+    "outcome",
+    "reason",
+    "artifact",
+    "loras",
+    "query_len",
+    "kind",
+    "period",
+)
+TIME_KEYS = ("bin", "run", "runner", "phase", "kind", "outcome", "bucket", "period")
+SLICE_KEYS = (
+    "slice",
+    "run",
+    "runner",
+    "phase",
+    "axis",
+    "kind",
+    "requested",
+    "outcome",
+    "bucket",
+    "reason",
+    "period",
+    "octave",
+)
+DURATION_KEYS = ("run", "runner", "phase", "kind", "outcome", "bucket", "period", "duration_bin")
+
+TABLES = ("groups", "timeline", "slices", "durations", "limited", "requests")
+"""The tables of sums of a :class:`graphdiag.summary.Summary`."""
+
+TABLE_KEYS = (GROUP_KEYS, TIME_KEYS, SLICE_KEYS, DURATION_KEYS, LIMIT_KEYS, REQUEST_KEYS)
+"""What the rows of each of them are told apart by."""
+
+_SUMMED = (
+    "dur_ns",
+    "host_ns",
+    "gpu_ns",
+    "gap_ns",
+    "gpu_span_ns",
+    "blocked_ns",
+    "graph_launch_ns",
+    "compile_ns",
+    "replays",
+    "launches",
+    "kernels",
+    "graph_kernels",
+    "tokens_out",
+    "kv_tokens",
+    "preempted",
+    "recomputed",
+)
+_TIMED = ("dur_ns", "host_ns", "gpu_ns", "gpu_span_ns")
+"""Measures that may be missing on some rows, whose own weight is kept for a true mean."""
+
+_READ = tuple(
+    dict.fromkeys(
+        [
+            *("event", "t_ns", "step", "weight", "queued", *REQUEST_COLUMNS),
+            *(*GROUP_KEYS[:-1], *_SUMMED),  # period is computed
+        ]
+    )
+)
+_SLICED = (
+    *("weight", "dur_ns", "dur_ns_weight", "dur_sq"),
+    *("compile_ns", "tokens_out", "kv_tokens", "preempted", "recomputed"),
+)
+_SIZED = ("requested", "bucket", "mode", "outcome", "reason", "artifact")
+"""What a step with impossible sizes says nothing of."""
+
+_SECOND_NS = 1_000_000_000
+_WEIGHT = pl.col("weight")
+_END = pl.col("t_ns") + pl.col("dur_ns").fill_null(0)
+
+
+def columns_read(periods: Periods) -> tuple[str, ...]:
+    """Return the columns that :func:`batch_tables` needs."""
+    return (*_READ, "pid") if periods.limits else _READ
+
+
+def batch_tables(
+    batch: pl.DataFrame, periods: Periods, shift: int, slice_shift: int, more: Sequence[str] = ()
+) -> tuple[pl.DataFrame, ...]:
+    """Return the :data:`TABLES` of a batch of rows.
+
+    ``more`` are keys beside each table's own, columns of ``batch`` that tell its rows apart.
+    """
+    steps = _prepared(batch, periods)
+    in_slices = _group(steps, slice_shift, more)
+    return (
+        _groups(in_slices, more),
+        _timeline(steps, shift, more),
+        _slices(in_slices, more),
+        _durations(steps, more),
+        steps_at(periods.limits, steps),
+        request_sums(batch, periods, slice_shift),
+    )
+
+
+def _prepared(batch: pl.DataFrame, periods: Periods) -> pl.DataFrame:
+    """Return the batch's steps with their period, no weight left out and no impossible size."""
+    is_step = batch["event"] == "step"
+    steps = batch if is_step.all() else batch.filter(is_step)
+    steps = steps.with_columns(
+        periods.code().alias("period"),
+        _WEIGHT.fill_null(1),
+        _impossible().alias("impossible"),
+        (pl.col("dur_ns") < 0).alias("backwards"),
+        _set_back().alias("set_back"),
+    )
+    if steps["backwards"].any():
+        steps = steps.with_columns(pl.when(pl.col("dur_ns") >= 0).then("dur_ns").alias("dur_ns"))
+    each = pl.when((pl.col("dur_ns") > 0) & (_WEIGHT > 0)).then(pl.col("dur_ns") / _WEIGHT)
+    bins = time_bin(each).alias("duration_bin")
+    steps = steps.with_columns(bins).with_columns(
+        (pl.col("duration_bin") // BINS_PER_OCTAVE).alias("octave")
+    )
+    if steps["impossible"].any():
+        kept = pl.when(~pl.col("impossible"))
+        steps = steps.with_columns(kept.then(name).alias(name) for name in _SIZED)
+    return steps
+
+
+def _set_back() -> pl.Expr:
+    """Expression: a step that began over a second before the one recorded before it."""
+    next_one = pl.col("step") == pl.col("step").shift(1) + 1
+    earlier = pl.col("t_ns") < pl.col("t_ns").shift(1) - _SECOND_NS
+    same = [pl.col(key).eq_missing(pl.col(key).shift(1)) for key in ("run", "rank", "runner")]
+    return next_one & earlier & pl.all_horizontal(same)
+
+
+def _impossible() -> pl.Expr:
+    """Expression: a step with sizes that none has, as the recorder refuses them.
+
+    A trace made elsewhere may hold such: a size below 1 (a filler or warm-up may be of 0), or a
+    bucket smaller than what was requested where the step replayed.
+    """
+    requested, bucket = pl.col("requested"), pl.col("bucket")
+    eager = pl.col("outcome").is_in(["fallback", "eager", "capture"]).fill_null(False)
+    below = (requested < 0) | ((requested == 0) & pl.col("kind").is_null()) | (bucket < 1)
+    return (below | ((bucket < requested) & ~eager)).fill_null(False)
+
+
+def _group(steps: pl.DataFrame, shift: int, more: Sequence[str]) -> pl.DataFrame:
+    """Return the batch by slice and group.
+
+    A batch mostly lies within one slice, and steps of one group in few octaves of time, so that
+    those cost no grouping of their own.
+    """
+    steps = steps.with_columns((pl.col("t_ns") // (1 << shift)).alias("slice"))
+    time = pl.col("dur_ns").cast(pl.Float64)
+    squares = pl.when(_WEIGHT > 0).then(time * time / _WEIGHT)
+    sums = {"weight": _WEIGHT.sum(), "rows": pl.len().cast(pl.Int64)}
+    sums |= {name: sum_of(steps, name) for name in _SUMMED}
+    sums |= {f"{name}_weight": weight_of(steps, name) for name in _TIMED}
+    sums |= {
+        "dur_sq": squares.sum(),
+        "compile_steps": _count(steps, "compile_ns"),
+        "impossible": _count(steps, "impossible"),
+        "backwards": _count(steps, "backwards"),
+        "set_back": _count(steps, "set_back"),
+        "t_min": pl.col("t_ns").min(),
+        "t_max": _END.max(),
+    }
+    return sum_by(steps, _keys(("slice", "octave", *GROUP_KEYS), more), sums)
+
+
+def _count(steps: pl.DataFrame, name: str) -> pl.Expr:
+    """Expression: the weight of the steps whose measure is above 0."""
+    if not steps[name].max():  # null throughout, or 0: the usual case, and free
+        return pl.lit(0, pl.Int64)
+    return (_WEIGHT * (pl.col(name) > 0).fill_null(False)).sum()
+
+
+def _keys(own: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*own, *more)))
+
+
+def _groups(in_slices: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
+    total = Total(_keys(GROUP_KEYS, more))
+    total.add(in_slices.drop("slice", "octave"))
+    return total.table()
+
+
+def _slices(in_slices: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
+    sums = {name: pl.col(name).sum() for name in _SLICED}
+    return sum_by(in_slices.drop_nulls("slice"), _keys(SLICE_KEYS, more), sums)
+
+
+def _timeline(steps: pl.DataFrame, shift: int, more: Sequence[str]) -> pl.DataFrame:
+    timed = steps.drop_nulls("t_ns").with_columns((pl.col("t_ns") // (1 << shift)).alias("bin"))
+    sums = {
+        "weight": _WEIGHT.sum(),
+        "requested_rows": (pl.col("requested") * _WEIGHT).sum(),
+        "dur_ns": sum_of(timed, "dur_ns"),
+        "dur_ns_weight": weight_of(timed, "dur_ns"),
+        "tokens_out": sum_of(timed, "tokens_out"),
+        "kv_tokens": sum_of(timed, "kv_tokens"),
+        "queued": (pl.col("queued") * _WEIGHT).sum(),
+        "queued_weight": weight_of(timed, "queued"),
+    }
+    return sum_by(timed, _keys(TIME_KEYS, more), sums)
+
+
+def _durations(steps: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
+    timed = steps.drop_nulls("duration_bin")
+    return sum_by(timed, _keys(DURATION_KEYS, more), {"weight": _WEIGHT.sum()})

@@ -1,0 +1,133 @@
+"""Sums of a trace by stretches of its time, from which those of any window are added up.
+
+A cell is ``t_ns >> shift``, a power of two of ns, so that cells fit in wider ones, in the bins of a
+timeline and in slices. Each table has the keys of :class:`graphdiag.summary.Summary`'s own, and
+``cell`` and ``rank`` beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import polars as pl
+
+from graphdiag.batchtables import TABLE_KEYS, TABLES, batch_tables, columns_read
+from graphdiag.periods import Periods
+from graphdiag.summary import rebinned
+from graphdiag.sums import Total
+from graphdiag.timerange import TimeRange
+from graphdiag.trace import Trace
+
+_MORE = ("cell", "rank")
+_KEYS = tuple(tuple(dict.fromkeys((*own, *_MORE))) for own in TABLE_KEYS)
+
+Tables = tuple[pl.DataFrame, ...]
+"""A table for each of :data:`graphdiag.batchtables.TABLES`."""
+
+
+@dataclass(frozen=True)
+class Grain:
+    """How finely time is told: log2 of the width, ns, of the timeline's bins and of the cells."""
+
+    bins: int
+    cells: int
+
+
+def cell_tables(trace: Trace, periods: Periods, grain: Grain) -> Tables:
+    """Return the sums of ``trace`` by cell.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
+    """
+    totals = [Total(keys) for keys in _KEYS]
+    for found in trace.map(columns_read(periods), lambda batch: _tables(batch, periods, grain)):
+        for total, table in zip(totals, found, strict=True):
+            total.add(table)
+    return tuple(total.table() for total in totals)
+
+
+def added(several: list[Tables]) -> Tables:
+    """Return the sums of all, by the keys they have; there is at least one."""
+    return _totals(several, _KEYS)
+
+
+def coarser(tables: Tables, old: Grain, new: Grain) -> Tables:
+    """Return the same sums by wider bins and cells."""
+    wider = []
+    for table in tables:
+        table = rebinned(table, "bin", new.bins - old.bins)
+        table = rebinned(table, "slice", new.cells - old.cells)
+        wider.append(rebinned(table, "cell", new.cells - old.cells))
+    return _totals([tuple(wider)], _KEYS)
+
+
+def chosen(
+    several: list[Tables],
+    grain: Grain,
+    window: TimeRange | None,
+    rank: int | None,
+    slice_shift: int,
+    only: Collection[str] = TABLES,
+) -> Tables:
+    """Return a summary's tables of the cells in ``window``, whose ends are borders of cells.
+
+    Parameters
+    ----------
+    rank
+        Leave out the rows of other ranks; those that name none stay.
+    slice_shift
+        log2 of a slice's width in ns, of a cell's or more.
+    only
+        Names of the tables that are wanted; the others are empty.
+    """
+    wanted = pl.lit(True)
+    if window is not None:
+        first, last = window.start_ns >> grain.cells, window.end_ns >> grain.cells
+        wanted = ((pl.col("cell") >= first) & (pl.col("cell") < last)).fill_null(False)
+    if rank is not None:
+        wanted = wanted & (pl.col("rank").is_null() | (pl.col("rank") == rank))
+    wider = slice_shift - grain.cells
+    kept = [
+        tuple(
+            rebinned(table.filter(wanted) if name in only else table.clear(), "slice", wider)
+            for name, table in zip(TABLES, tables, strict=True)
+        )
+        for tables in several
+    ]
+    return _totals(kept, TABLE_KEYS)
+
+
+def _totals(several: list[Tables], keys: tuple[tuple[str, ...], ...]) -> Tables:
+    totals = [Total(one) for one in keys]
+    for tables in several:
+        for total, own, table in zip(totals, keys, tables, strict=True):
+            total.add(table.drop([more for more in _MORE if more not in own]))
+    return tuple(total.table() for total in totals)
+
+
+def _tables(batch: pl.DataFrame, periods: Periods, grain: Grain) -> Tables:
+    batch = batch.with_columns((pl.col("t_ns") // (1 << grain.cells)).alias("cell"))
+    *told, limited, requests = batch_tables(batch, periods, grain.bins, grain.cells, _MORE)
+    return (*told, _limited(batch, periods, grain, limited), _by_cell(requests))
+
+
+def _limited(
+    batch: pl.DataFrame, periods: Periods, grain: Grain, all_: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the steps at a recompile limit by cell, which their own table does not tell."""
+    if not periods.limits:
+        return all_.with_columns(pl.lit(None, pl.Int64).alias("cell"))
+    found = [all_.clear().with_columns(pl.lit(None, pl.Int64).alias("cell"))]
+    for (cell,), rows in batch.group_by("cell"):
+        table = batch_tables(rows, periods, grain.bins, grain.cells)[4]
+        found.append(table.with_columns(pl.lit(cell, pl.Int64).alias("cell")))
+    return pl.concat(found)
+
+
+def _by_cell(requests: pl.DataFrame) -> pl.DataFrame:
+    return requests.with_columns(
+        pl.col("slice").alias("cell"), pl.lit(None, pl.Int32).alias("rank")
+    )
