@@ -33,8 +33,11 @@ MILLISECONDS = Milliseconds(0, min_open=True)
 @click.command()
 @common.path_argument("base")
 @common.path_argument("candidate")
+@common.further("base")
+@common.further("candidate")
 @common.forms("Print Markdown, for an issue.")
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of the terminal (-).")
+@common.html_page
 @click.option(
     "--slo-itl-ms",
     type=MILLISECONDS,
@@ -47,24 +50,33 @@ MILLISECONDS = Milliseconds(0, min_open=True)
 def command(
     base: str,
     candidate: str,
+    more_base: tuple[str, ...],
+    more_candidate: tuple[str, ...],
     as_json: bool,
     as_markdown: bool,
     output: str | None,
+    html: str | None,
     slo_itl_ms: float | None,
     slo_ttft_ms: float | None,
 ) -> None:
     """Say why one run's steps are slower than another's.
 
     BASE and CANDIDATE are each a recorded trace (a file, a folder or a quoted glob), a server log,
-    or a profiler's JSON; one of them may be -, standard input. The change from BASE to CANDIDATE is
-    split into terms in ms a step that add up to it.
+    or a profiler's JSON; one of them may be -, standard input. Where a run is in several files,
+    name the others with --base and --candidate. The change from BASE to CANDIDATE is split into
+    terms in ms a step that add up to it.
     """
     form = common.form(as_json, as_markdown)
     output = None if output == "-" else output
-    if output is not None:
-        common.refuse_output(output)
-        common.keep_sources(output, (base, candidate))
-    found = common.compare(base, candidate, slo_itl_ms, slo_ttft_ms)
+    bases, candidates = (base, *more_base), (candidate, *more_candidate)
+    common.check_outputs(output, html, (*bases, *candidates))
+    found, first, second = common.compare_runs(bases, candidates, slo_itl_ms, slo_ttft_ms)
+    if html is not None:
+        from graphdiag.reporters import compare_html
+
+        with common.working("drawing"):
+            page = compare_html.render(found, first.summary, second.summary)
+        common.deliver(page, html, raw=True)
     text = _render(found, form, to_terminal=output is None and sys.stdout.isatty())
     common.deliver(text, output, raw=form is not None)
 

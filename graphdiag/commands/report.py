@@ -11,13 +11,23 @@ from graphdiag.commands import common
 
 if TYPE_CHECKING:
     from graphdiag.findings import Report
+    from graphdiag.timerange import WindowWish
 
 
 @click.command()
 @common.sources
 @common.forms("Print Markdown, for an issue.")
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of the terminal (-).")
-def command(sources: tuple[str, ...], as_json: bool, as_markdown: bool, output: str | None) -> None:
+@common.html_page
+@common.window
+def command(
+    sources: tuple[str, ...],
+    as_json: bool,
+    as_markdown: bool,
+    output: str | None,
+    html: str | None,
+    window: WindowWish | None,
+) -> None:
     """Say which of the four cases a trace has, why, and what to do.
 
     SOURCE is a recorded trace (a file, a folder or a glob), a server log of vLLM or SGLang,
@@ -25,10 +35,15 @@ def command(sources: tuple[str, ...], as_json: bool, as_markdown: bool, output: 
     """
     form = common.form(as_json, as_markdown)
     output = None if output == "-" else output
-    if output is not None:
-        common.refuse_output(output)
-        common.keep_sources(output, sources)
-    report = common.diagnose(sources)
+    common.check_outputs(output, html, sources)
+    report, summary = common.examine(sources, window)
+    if html is not None:
+        from graphdiag.bucket_advice import plan_beside
+        from graphdiag.reporters import report_html
+
+        with common.working("drawing"):
+            page = report_html.render(report, summary, plan_beside(report, summary))
+        common.deliver(page, html, raw=True)
     text = _render(report, form, to_terminal=output is None and sys.stdout.isatty())
     common.deliver(text, output, raw=form is not None)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphdiag.buckets.answer import SizeCost
+from graphdiag.findings import SizeCost
 
 MOST_BARS = 240
 _SQUEEZED = 0.3
@@ -17,6 +18,15 @@ _FEW = 64
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+class Counted(Protocol):
+    """A requested size, and how many steps asked for it."""
+
+    @property
+    def requested(self) -> int: ...  # noqa: D102
+    @property
+    def steps(self) -> float: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -67,17 +77,17 @@ def gather(sizes: Sequence[SizeCost], *, log: bool, most: int = MOST_BARS) -> Ba
     steps = np.array([size.steps for size in sizes], np.float64)
     bucket = np.array([size.bucket or 0 for size in sizes], np.int64)
     padded = np.array([size.padded_rows or 0 for size in sizes], np.float64)
-    starts = _starts(int(requested[0]), int(requested[-1]), log=log, most=most)
-    group = np.searchsorted(starts, requested, side="right") - 1
+    edges = starts(int(requested[0]), int(requested[-1]), log=log, most=most)
+    group = np.searchsorted(edges, requested, side="right") - 1
     begin = np.flatnonzero(np.diff(group, prepend=-1))
     replays = bucket > 0
-    ends = np.append(starts[1:], requested[-1] + 1) - 1
+    ends = np.append(edges[1:], requested[-1] + 1) - 1
 
     def sums(values: Floats) -> Floats:
         return np.asarray(np.add.reduceat(values, begin), np.float64)
 
     return Bars(
-        first=starts[group[begin]],
+        first=edges[group[begin]],
         last=ends[group[begin]],
         least=np.minimum.reduceat(bucket, begin),
         most=np.maximum.reduceat(bucket, begin),
@@ -88,7 +98,7 @@ def gather(sizes: Sequence[SizeCost], *, log: bool, most: int = MOST_BARS) -> Ba
     )
 
 
-def fits_log(sizes: Sequence[SizeCost]) -> bool:
+def fits_log(sizes: Sequence[Counted]) -> bool:
     """Say whether a linear axis would squeeze most steps into a corner."""
     requested = np.array([size.requested for size in sizes], np.float64)
     span = requested[-1] - requested[0]
@@ -99,7 +109,7 @@ def fits_log(sizes: Sequence[SizeCost]) -> bool:
     return bool(requested[high] - requested[low] < _SQUEEZED * span)
 
 
-def _starts(low: int, high: int, *, log: bool, most: int) -> Ints:
+def starts(low: int, high: int, *, log: bool, most: int) -> Ints:
     """Return the first size of each bar between ``low`` and ``high``."""
     if log:
         edges = np.geomspace(low, high + 1, most + 1)[:-1]

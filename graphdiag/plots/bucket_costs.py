@@ -8,7 +8,8 @@ import holoviews as hv
 import numpy as np
 
 from graphdiag import wording
-from graphdiag.buckets.answer import BucketAnswer, SizeCost
+from graphdiag.buckets.answer import BucketAnswer
+from graphdiag.findings import SizeCost
 from graphdiag.plots import palette
 from graphdiag.plots.bars import Floats, fits_log
 from graphdiag.plots.bucket_sizes import NO_SIZES_NOW, size_label, size_range
@@ -57,9 +58,9 @@ def cost_by_size(answer: BucketAnswer) -> hv.Overlay | hv.Div:
     top = float(np.nanmax(np.concatenate([replay, eager])))
     return framed(
         hv.Overlay(layers),
-        x=size_label(answer),
+        x=size_label(answer.axis),
         y="step time in ms",
-        x_range=size_range(answer, log=log),
+        x_range=size_range(answer.sizes, log=log),
         y_range=(0.0, top * 1.08 or 1.0),
         x_log=log,
     )

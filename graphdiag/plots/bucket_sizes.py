@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import holoviews as hv
@@ -9,6 +11,7 @@ import numpy as np
 
 from graphdiag import wording
 from graphdiag.buckets.answer import BucketAnswer
+from graphdiag.findings import SizeCost
 from graphdiag.plots import palette
 from graphdiag.plots.bars import Bars, Floats, fits_log, gather
 from graphdiag.plots.style import empty, framed, hover
@@ -24,11 +27,46 @@ _TRIANGLES = 1.035
 """Where the recommended sizes stand above the bars, as a multiple of the tallest."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What steps asked for, and the sizes that are captured for it.
+
+    Attributes
+    ----------
+    sizes
+        Ascending by requested size, at least one; the bucket is None where the step ran eager.
+    shares
+        Whether the steps are shares of all.
+    axis
+        What a row is: tokens or requests; None where that is not known.
+    captured
+        The sizes captured now; None where that is not known.
+    recommended
+        The sizes to capture.
+    """
+
+    sizes: Sequence[SizeCost]
+    shares: bool
+    axis: str | None
+    captured: Sequence[int] | None
+    recommended: Sequence[int]
+
+    @property
+    def steps(self) -> float:
+        """All steps, or their shares added up."""
+        return sum(size.steps for size in self.sizes)
+
+
 def requested_sizes(answer: BucketAnswer) -> hv.Overlay:
     """Return the histogram of requested sizes under the captured and the recommended ones.
 
     The orange part of a bar is the share of the executed rows that is padding.
     """
+    return histogram(_asked(answer))
+
+
+def histogram(answer: Asked) -> hv.Overlay:
+    """Return the histogram of what was asked for, under the sizes that are captured for it."""
     log = fits_log(answer.sizes)
     bars = gather(answer.sizes, log=log)
     scale = 100.0 if answer.shares else 1.0
@@ -37,7 +75,7 @@ def requested_sizes(answer: BucketAnswer) -> hv.Overlay:
     padding = replayed * bars.waste
     told = _told(answer, bars)
     layers = []
-    if answer.current is None:
+    if answer.captured is None:
         layers.append(_boxes(bars, 0 * heights, heights, told, "steps", palette.REPLAY))
     else:
         solid = replayed - padding
@@ -54,33 +92,44 @@ def padding_by_size(answer: BucketAnswer) -> hv.Overlay | hv.Div:
     """Return each requested size's share of all padded rows under the captured sizes."""
     if answer.current is None:
         return empty(NO_SIZES_NOW)
+    asked = _asked(answer)
     log = fits_log(answer.sizes)
     bars = gather(answer.sizes, log=log)
     padded = float(bars.padded.sum())
     if not padded:
         return empty("No row was padded: every step that replayed asked for a captured size.")
     share = bars.padded / padded * 100
-    told = _told(answer, bars)
+    told = _told(asked, bars)
     boxes = _boxes(bars, 0 * share, share, told, "padded rows", palette.PADDING)
     y = "share of all padded rows in %"
     top = float(share.max())
-    return _over_sizes(hv.Overlay([boxes]), answer, bars, top, log=log, y=y, mark=False)
+    return _over_sizes(hv.Overlay([boxes]), asked, bars, top, log=log, y=y, mark=False)
 
 
-def size_label(answer: BucketAnswer) -> str:
+def size_label(axis: str | None) -> str:
     """Return the label of an axis of requested sizes, with its unit."""
-    return f"requested size ({answer.axis or 'rows'} in a step)"
+    return f"requested size ({axis or 'rows'} in a step)"
 
 
-def size_range(answer: BucketAnswer, *, log: bool) -> tuple[float, float]:
+def size_range(sizes: Sequence[SizeCost], *, log: bool) -> tuple[float, float]:
     """Return from where to where an axis of requested sizes goes: to the bucket of the largest."""
-    first, last = answer.sizes[0].requested, answer.sizes[-1]
+    first, last = sizes[0].requested, sizes[-1]
     highest = max(last.bucket or 0, last.requested)
     margin = max(0.5, 0.01 * (highest - first))
     return (first * 0.85, highest * 1.15) if log else (first - margin - 0.5, highest + margin)
 
 
-def _told(answer: BucketAnswer, bars: Bars) -> dict[str, list[str]]:
+def _asked(answer: BucketAnswer) -> Asked:
+    return Asked(
+        answer.sizes,
+        answer.shares,
+        answer.axis,
+        None if answer.current is None else answer.current.buckets,
+        [] if answer.recommended is None else answer.recommended.buckets,
+    )
+
+
+def _told(answer: Asked, bars: Bars) -> dict[str, list[str]]:
     """Return the exact figures of each bar, as they are shown under the pointer."""
     total, padded = float(bars.steps.sum()), float(bars.padded.sum())
     columns: dict[str, list[str]] = {"size": [], "steps": []}
@@ -89,7 +138,7 @@ def _told(answer: BucketAnswer, bars: Bars) -> dict[str, list[str]]:
         count = "" if answer.shares else f"{steps:,.0f} "
         share = wording.percent(steps / total)
         columns["steps"].append(f"{count}({share})" if count else share)
-    if answer.current is None:
+    if answer.captured is None:
         return columns
     columns["bucket"] = [
         _between(least, most) for least, most in zip(bars.least, bars.most, strict=True)
@@ -134,7 +183,7 @@ def _boxes(
 
 def _over_sizes(
     layers: hv.Overlay,
-    answer: BucketAnswer,
+    answer: Asked,
     bars: Bars,
     top: float,
     *,
@@ -143,23 +192,22 @@ def _over_sizes(
     mark: bool,
 ) -> hv.Overlay:
     """Lay the captured sizes over ``layers`` as rulings, and the recommended ones as triangles."""
-    if answer.current is not None:
-        layers = layers * _rulings(answer, top * _HEADROOM)
-    if mark and answer.recommended is not None:
-        layers = layers * _triangles(answer.recommended.buckets, top * _TRIANGLES)
+    if answer.captured is not None:
+        layers = layers * _rulings(answer, answer.captured, top * _HEADROOM)
+    if mark and len(answer.recommended):
+        layers = layers * _triangles(answer.recommended, top * _TRIANGLES)
     several = bool((bars.last > bars.first).any())
     return framed(
         layers,
-        x=size_label(answer),
+        x=size_label(answer.axis),
         y=f"{y}, per bar" if several else y,
-        x_range=size_range(answer, log=log),
+        x_range=size_range(answer.sizes, log=log),
         y_range=(0.0, top * _HEADROOM),
         x_log=log,
     )
 
 
-def _rulings(answer: BucketAnswer, top: float) -> hv.Segments:
-    buckets = [] if answer.current is None else answer.current.buckets
+def _rulings(answer: Asked, buckets: Sequence[int], top: float) -> hv.Segments:
     served = dict.fromkeys(buckets, 0.0)
     for size in answer.sizes:
         if size.bucket in served:
@@ -184,7 +232,7 @@ def _rulings(answer: BucketAnswer, top: float) -> hv.Segments:
     return rulings.opts(color=palette.NOW, line_width=1, line_alpha=alpha, **shown)
 
 
-def _triangles(buckets: list[int], height: float) -> hv.Scatter:
+def _triangles(buckets: Sequence[int], height: float) -> hv.Scatter:
     data = {
         "x": buckets,
         "y": np.full(len(buckets), height),

@@ -1,7 +1,8 @@
 """Reports and answers as JSON, format 1, and the JSON schemas they obey.
 
 ``python -m graphdiag.reporters.json`` writes the schema files anew after a change of
-:mod:`graphdiag.findings`, :mod:`graphdiag.buckets.answer` or :mod:`graphdiag.comparison.answer`.
+:mod:`graphdiag.findings`, :mod:`graphdiag.buckets.answer`, :mod:`graphdiag.comparison.answer` or
+:mod:`graphdiag.experiment.answer`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import msgspec
 
 from graphdiag.buckets.answer import BucketAnswer
 from graphdiag.comparison.answer import Comparison
+from graphdiag.experiment.answer import Experiment
 from graphdiag.findings import Report
 
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 BUCKETS_SCHEMA_FILE = Path(__file__).with_name("buckets.schema.json")
 COMPARE_SCHEMA_FILE = Path(__file__).with_name("compare.schema.json")
+EXPERIMENT_SCHEMA_FILE = Path(__file__).with_name("experiment.schema.json")
 
 
 def render(report: msgspec.Struct) -> str:
@@ -58,3 +61,4 @@ if __name__ == "__main__":
     SCHEMA_FILE.write_text(schema(), encoding="utf-8")
     BUCKETS_SCHEMA_FILE.write_text(schema(BucketAnswer, "buckets"), encoding="utf-8")
     COMPARE_SCHEMA_FILE.write_text(schema(Comparison, "compare"), encoding="utf-8")
+    EXPERIMENT_SCHEMA_FILE.write_text(schema(Experiment, "experiment"), encoding="utf-8")

@@ -33,11 +33,25 @@ FLAGS = (
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 DESKTOP = {"viewport": {"width": 1100, "height": 900}}
 PHONE = {
-    "viewport": {"width": 375, "height": 700},
+    "viewport": {"width": 360, "height": 700},
     "device_scale_factor": 2,
     "is_mobile": True,
     "has_touch": True,
 }
+
+TOUCHED = """() => {
+  const found = [];
+  const walk = (root) => {
+    for (const element of root.querySelectorAll("*")) {
+      const tool = element.closest(".bk-OnOffButton, .bk-ClickButton");
+      if (!tool && getComputedStyle(element).touchAction === "none") found.push(element.className);
+      if (element.shadowRoot) walk(element.shadowRoot);
+    }
+  };
+  walk(document);
+  return found;
+}"""
+"""Script: what in the page takes touches for itself, so that a finger on it does not scroll."""
 
 
 @pytest.fixture(scope="session")
@@ -106,10 +120,22 @@ class Shown:
 @pytest.fixture
 def show(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Shown]]:
     """Open a page in a new tab, the network off; keyword arguments are the context's."""
+    yield from _opening(browser, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def keep_open(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Shown]]:
+    """As ``show``, for a page that all tests of a module look at."""
+    yield from _opening(browser, tmp_path_factory.mktemp("pages"))
+
+
+def _opening(browser: Browser, folder: Path) -> Iterator[Callable[..., Shown]]:
     contexts = []
 
     def open_page(text: str, **context: Any) -> Shown:
-        path = tmp_path / "page.html"
+        path = folder / f"page-{len(contexts)}.html"
         path.write_text(text, encoding="utf-8")
         contexts.append(browser.new_context(offline=True, **{**DESKTOP, **context}))
         shown = Shown(contexts[-1].new_page())

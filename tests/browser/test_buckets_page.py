@@ -3,7 +3,7 @@ import pytest
 from graphdiag.buckets.planner import Wishes
 from graphdiag.plots import palette
 from graphdiag.reporters import buckets_html
-from tests.browser.conftest import PHONE, count, pixels
+from tests.browser.conftest import PHONE, TOUCHED, count, pixels
 from tests.plots import answers
 
 COLORS = [
@@ -17,18 +17,6 @@ TIMED = [
     (palette.FRONTIER, palette.NOW),
     (palette.REPLAY, palette.EAGER),
 ]
-TOUCHED = """() => {
-  const found = [];
-  const walk = (root) => {
-    for (const element of root.querySelectorAll("*")) {
-      const tool = element.closest(".bk-OnOffButton, .bk-ClickButton");
-      if (!tool && getComputedStyle(element).touchAction === "none") found.push(element.className);
-      if (element.shadowRoot) walk(element.shadowRoot);
-    }
-  };
-  walk(document);
-  return found;
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +129,11 @@ def test_a_phone_scrolls_only_down(show, text):
     shown = show(text, **PHONE)
     shown.keep("buckets-phone")
     widths = shown.tab.evaluate("[document.documentElement.scrollWidth, screen.width]")
-    assert widths == [375, 375]
+    assert widths == [360, 360]
     for plot, wanted in zip(shown.plots, COLORS, strict=True):
         box = plot.bounding_box()
         assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 375
+        assert box["x"] + box["width"] <= 360
         assert all(count(pixels(plot), color) > 10 for color in wanted)
     # A finger on a picture scrolls the page: nothing in it takes touches for itself.
     assert shown.tab.evaluate(TOUCHED) == []

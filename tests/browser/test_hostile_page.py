@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from graphdiag.plots import palette
 from graphdiag.plots.style import framed, hover
-from graphdiag.reporters import buckets_html
+from graphdiag.reporters import buckets_html, compare_html, report_html
 from graphdiag.reporters.html import Figure, Flag, Page, Section, render
 from graphdiag.reporters.tables import Sheet
-from tests.plots import answers
+from tests.build import event
+from tests.plots import answers, runs
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='hit'\">",
@@ -88,3 +89,47 @@ def test_a_script_that_got_in_would_not_run(show):
     shown = show(text.replace("<main>", f"<main>{injected}"))
     assert not was_hit(shown)
     assert any("Content Security Policy" in words for words in shown.complaints)
+
+
+def hostile_rows() -> runs.Rows:
+    """A service whose every free word is hostile, and one of them a megabyte long."""
+    rows = [
+        row | {"artifact": f"{HOSTILE[place % len(HOSTILE)]}{row['artifact']}"}
+        for place, row in enumerate(runs.service(late=False))
+        if row.get("artifact")
+    ]
+    for place, row in enumerate(rows):
+        if row["event"] == "step":
+            row["phase"] = HOSTILE[1]
+            row["reason"] = HOSTILE[place % 3] if place % 2 else None
+            row["outcome"] = "fallback" if place % 2 else row["outcome"]
+    told = {
+        "engine": HOSTILE[0],
+        "engine_version": HOSTILE[2],
+        "mode": HOSTILE[4],
+        HOSTILE[1]: HOSTILE[3],
+        "capture_sizes": [8, 16, 32],
+        "notes": [*HOSTILE, "x" * (1 << 20)],
+        "damage": [HOSTILE[5]],
+    }
+    return [event("run", -5000.0, config=told), *rows]
+
+
+def test_a_trace_s_words_in_the_pages_of_report_and_compare(show):
+    rows = hostile_rows()
+    report = report_html.render(*runs.all_of(rows))
+    compare = compare_html.render(*runs.both(rows, runs.service()))
+    for text in (report, compare):
+        assert len(text) < 5 << 20
+        shown = show(text)
+        shown.keep("hostile-report" if text is report else "hostile-compare")
+        assert shown.complaints == []
+        assert len(shown.requests) == 1
+        assert not was_hit(shown)
+        assert HOSTILE[0] in shown.tab.locator(".about").first.inner_text()
+        for plot in shown.plots:
+            plot.hover()
+        assert not was_hit(shown)
+        widths = shown.tab.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert widths[0] == widths[1]
+    assert HOSTILE[3] in shown.tab.locator("table").first.inner_text()

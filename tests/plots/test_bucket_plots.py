@@ -1,42 +1,16 @@
-from dataclasses import dataclass
-from typing import Any
-
 import holoviews as hv
 import pytest
 from msgspec.structs import replace
 
 from graphdiag import plots
-from graphdiag.buckets.answer import BucketAnswer
 from graphdiag.buckets.planner import Wishes
 from graphdiag.plots.bars import MOST_BARS
 from graphdiag.plots.bucket_costs import MOST_POINTS
 from graphdiag.plots.style import empty, plain
 from tests.plots import answers
+from tests.plots.pictures import axes, layer, rows
 
-ALL = [getattr(plots, name) for name in plots.__all__]
-
-
-def layer(overlay: hv.Overlay, kind: type, label: str = "") -> hv.Element:
-    found = [one for one in overlay if isinstance(one, kind) and one.label == label]
-    assert len(found) == 1, [(type(one).__name__, one.label) for one in overlay]
-    return found[0]
-
-
-def rows(element: hv.Element) -> list[dict[str, Any]]:
-    return element.dframe().to_dict("records")
-
-
-@dataclass
-class Axes:
-    x: str
-    y: str
-    labels: list[str]
-
-
-def axes(overlay: hv.Overlay) -> Axes:
-    figure = hv.render(overlay, backend="bokeh")
-    legends = [item.label.value for legend in figure.legend for item in legend.items]
-    return Axes(figure.xaxis[0].axis_label, figure.yaxis[0].axis_label, legends)
+ALL = [plots.requested_sizes, plots.padding_by_size, plots.cost_by_size, plots.frontier]
 
 
 def test_requested_sizes_of_the_practice_distribution():
@@ -161,7 +135,7 @@ def test_no_set_fits_is_said_in_words():
     ids=["one size", "one size, no captured sizes", "far apart", "above the largest"],
 )
 @pytest.mark.parametrize("plot", ALL)
-def test_odd_traffic_is_drawn(plot, answer: BucketAnswer):
+def test_odd_traffic_is_drawn(plot, answer):
     picture = plot(answer)
     if not isinstance(picture, hv.Div):
         assert hv.render(picture, backend="bokeh").renderers

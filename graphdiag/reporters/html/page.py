@@ -21,6 +21,7 @@ from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from graphdiag import __version__
+from graphdiag.findings import AuditFinding
 from graphdiag.reporters import format as fmt
 from graphdiag.reporters.tables import Sheet
 
@@ -56,6 +57,40 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Card:
+    """One figure that matters, beside the others.
+
+    Attributes
+    ----------
+    title
+        What it is about.
+    figures
+        (figure, what it is) pairs; the first are read first.
+    lines
+        What the figures are over, and evidence.
+    mark
+        A word on top, where the card is the one that the answer is about.
+    is_quiet
+        Whether there is nothing in it to mend.
+    """
+
+    title: str
+    figures: Sequence[tuple[str, str]]
+    lines: Sequence[str] = ()
+    mark: str = ""
+    is_quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A heading over findings, the worst first; ``reading`` says what they are."""
+
+    title: str
+    reading: str
+    findings: Sequence[AuditFinding]
+
+
+@dataclass(frozen=True)
 class Page:
     """A page from top to bottom.
 
@@ -73,6 +108,14 @@ class Page:
         Pictures, then tables.
     notes
         What is not known, and remarks, at the end.
+    warnings
+        What of the source the answer cannot be trusted for, under ``about``.
+    cards
+        The figures that matter most, before the advice.
+    first
+        Tables that are read before the pictures.
+    audit
+        What was found without timing, after the pictures.
     """
 
     title: str
@@ -82,6 +125,10 @@ class Page:
     figures: Sequence[Figure]
     sheets: Sequence[Sheet]
     notes: Sequence[Section]
+    warnings: Sequence[str] = ()
+    cards: Sequence[Card] = ()
+    first: Sequence[Sheet] = ()
+    audit: Audit | None = None
 
 
 def render(page: Page) -> str:
@@ -95,6 +142,7 @@ def render(page: Page) -> str:
         .render(
             page=page,
             advice=[_section(section) for section in page.advice],
+            audit=None if page.audit is None else _audited(page.audit),
             notes=[_section(section) for section in page.notes if section.lines],
             figures=drawn,
             style=_asset("page.css"),
@@ -114,6 +162,11 @@ def _section(section: Section) -> Section:
         [*lines, f"{more:,} more are in --json."] if more else lines,
         [Flag(flag.title, fmt.clean(flag.text, MOST_PASTED)) for flag in section.flags],
     )
+
+
+def _audited(audit: Audit) -> Audit:
+    """Return an audit with the worst findings first and, where they are endless, cut."""
+    return Audit(audit.title, audit.reading, fmt.worst_first(audit.findings)[:MOST_LINES])
 
 
 def _drawn(figure: Figure, number: int) -> dict[str, Any]:

@@ -1,0 +1,43 @@
+"""Where the mean time of a step goes in two runs, side by side."""
+
+from __future__ import annotations
+
+import holoviews as hv
+
+from graphdiag import wording
+from graphdiag.comparison.answer import Comparison
+from graphdiag.findings import Charge
+from graphdiag.plots.both_times import SIDES
+from graphdiag.plots.lanes import Bar, bars, height, reach
+from graphdiag.plots.step_ledger import MEAN, interval, rows
+from graphdiag.plots.step_times import NO_TIMES
+from graphdiag.plots.style import empty, framed
+
+_EDGES = ({"low": 0.02, "high": 0.34}, {"low": -0.34, "high": -0.02})
+
+
+def ledgers_of_both(found: Comparison) -> hv.Overlay | hv.Div:
+    """Return what each case adds to a step in both, on one axis, and the means."""
+    ledgers = (found.base.ledger, found.candidate.ledger)
+    if ledgers[0] is None or ledgers[1] is None:
+        return empty(f"One of the two has no step times. {NO_TIMES}")
+    named = [*rows(ledgers[0], ledgers[1]), ("mean_ms", MEAN)]
+    drawn = []
+    for (side, color, _, _), ledger, edges in zip(SIDES, ledgers, _EDGES, strict=True):
+        for row, (name, title) in enumerate(named):
+            value: Charge | float = getattr(ledger, name)
+            charge = value if isinstance(value, Charge) else Charge(ms_per_step=value, ci95=None)
+            told = {
+                side: f"{title}, {wording.milliseconds(charge.ms_per_step)} ms a step",
+                "95 % interval": "" if name == "mean_ms" else interval(charge.ci95),
+            }
+            bar = Bar(row, 0.0, charge.ms_per_step, color, told, side, ci95=charge.ci95, **edges)
+            drawn.append(bar)
+    return framed(
+        hv.Overlay(bars(drawn)),
+        x="ms a step, mean of the timed steps",
+        y="",
+        x_range=reach(drawn),
+        y_range=height(len(named)),
+        lanes=[title for _, title in named],
+    )

@@ -1,0 +1,77 @@
+"""Where the mean time of a step goes, as a waterfall."""
+
+from __future__ import annotations
+
+import holoviews as hv
+
+from graphdiag import wording
+from graphdiag.findings import Charge, Report, StepLedger
+from graphdiag.plots import palette
+from graphdiag.plots.lanes import Bar, bars, connectors, height, reach
+from graphdiag.plots.step_times import NO_TIMES
+from graphdiag.plots.style import empty, framed
+from graphdiag.titles import LEDGER_ROWS
+
+COLORS = {
+    "achievable": palette.ACHIEVABLE,
+    **palette.CASES,
+    "stalls": palette.BROWN,
+    "residual": palette.UNEXPLAINED,
+}
+MEAN = "mean step"
+
+
+def step_ledger(report: Report) -> hv.Overlay | hv.Div:
+    """Return the waterfall from the best achievable step time to the mean one, case by case."""
+    ledger = report.ledger
+    if ledger is None:
+        return empty(NO_TIMES)
+    found, labels, places, running = [], [], [], 0.0
+    for row, (name, title) in enumerate(rows(ledger)):
+        charge: Charge = getattr(ledger, name)
+        amount = charge.ms_per_step
+        ends = None if charge.ci95 is None else tuple(running + end for end in charge.ci95)
+        told = {
+            "ms a step": wording.figure(amount),
+            "95 % interval": interval(charge.ci95),
+            "of the mean": wording.percent(amount / ledger.mean_ms if ledger.mean_ms else None),
+        }
+        bar = Bar(row, running, running + amount, COLORS[name], told, ci95=ends)  # type: ignore[arg-type]
+        running += amount
+        found.append(bar)
+        places.append((row, running))
+        labels.append(f"{title}\n{signed(amount) if row else wording.figure(amount)} ms")
+    told = {
+        "ms a step": wording.figure(ledger.mean_ms),
+        "95 % interval": "",
+        "of the mean": "100 %",
+    }
+    found.append(Bar(len(labels), 0.0, ledger.mean_ms, palette.NOW, told))
+    labels.append(f"{MEAN}\n{wording.figure(ledger.mean_ms)} ms")
+    return framed(
+        hv.Overlay([connectors(places), *bars(found)]),
+        x=f"ms a step, mean of {wording.count(ledger.steps, 'timed step')}",
+        y="",
+        x_range=reach(found),
+        y_range=height(len(labels)),
+        lanes=labels,
+    )
+
+
+def signed(amount: float) -> str:
+    """Return an amount in ms with its sign; rounding errors are nothing."""
+    rounded = round(amount, 9) + 0.0
+    return f"{'+' if rounded >= 0.001 else ''}{wording.milliseconds(rounded)}"
+
+
+def rows(*ledgers: StepLedger) -> list[tuple[str, str]]:
+    """Return attribute and title of what a ledger is made of, without stalls where none stalled."""
+    stalled = any(ledger.stalled_steps for ledger in ledgers)
+    return [pair for pair in LEDGER_ROWS.items() if stalled or pair[0] != "stalls"]
+
+
+def interval(ends: tuple[float, float] | None) -> str:
+    """Return an interval for the pointer; in words where none can be drawn."""
+    if ends is None:
+        return "none can be drawn"
+    return f"{wording.figure(ends[0])} to {wording.figure(ends[1])}"
