@@ -17,8 +17,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-NAMES = ("recording", "kineto", "logs", "summary", "buckets", "startup")
-ENGINES = ("torch_hooks", "vllm_hook", "sglang_hook")
+NAMES = ("recording", "kineto", "logs", "summary", "dashboard", "buckets", "pages", "startup")
+ENGINES = ("torch_hooks", "experiment", "vllm_hook", "sglang_hook")
 """Run when named: they need torch, vLLM, or for SGLang the extra ``metrics``; see their pages."""
 
 

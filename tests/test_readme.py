@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,12 @@ with Recorder.from_environment({{"engine": "stand-in", "capture_sizes": [8, 16]}
 """Stands in for the engines the README starts, which a test machine does not have."""
 
 
+WITHOUT_TORCH = f"""#!{sys.executable}
+print('{{"missing": ["torch"]}}')
+"""
+"""Stands in for a Python without torch: the experiment takes minutes with one that has it."""
+
+
 @pytest.fixture
 def reader(tmp_path: Path) -> Path:
     """A folder with the files the README speaks of."""
@@ -102,6 +109,14 @@ def test_every_block_of_the_readme_runs(reader: Path) -> None:
                 continue  # this very run
             words = shlex.split(command)
             assert Path(words[0]).name == "graphdiag", line
+            if words[1] == "dashboard":
+                _start_and_stop(words[1:], reader)
+                ran += 1
+                continue
+            if words[1] == "experiment":
+                _begins(words[2:], reader)
+                ran += 1
+                continue
             _run([sys.executable, "-m", "graphdiag", *words[1:]], reader)
             ran += 1
     assert ran >= 10
@@ -122,6 +137,17 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
         assert (ROOT / link).exists(), link
 
 
+def _start_and_stop(arguments: list[str], folder: Path) -> None:
+    """Run a command that serves until it is interrupted; on any port, for 5007 may be taken."""
+    command = [sys.executable, "-m", "graphdiag", *arguments, "--port", "0"]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        assert "http://127.0.0.1:" in server.stderr.readline()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=30) == 0
+        assert "Traceback" not in server.stderr.read()
+
+
 def _run(command: list[str], folder: Path) -> None:
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "NO_COLOR": "1", "PATH": path}
@@ -129,3 +155,14 @@ def _run(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     assert "Traceback" not in done.stderr
+
+
+def _begins(options: list[str], folder: Path) -> None:
+    """Check that an experiment with these options gets as far as to look for its engine."""
+    python = folder / "without-torch"
+    python.write_text(WITHOUT_TORCH)
+    python.chmod(0o755)
+    command = [sys.executable, "-m", "graphdiag", "experiment", *options, "--python", str(python)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert 'pip install "graphdiag[torch]"' in done.stderr

@@ -36,6 +36,9 @@ class EngineSize(msgspec.Struct, frozen=True):
     token_budget: int = 256
     block_tokens: int = 16
     max_context: int = 512
+    """Most tokens of one request, prompt and output."""
+    cache_blocks: int | None = None
+    """Blocks of the KV cache; by default what all requests at their longest need."""
 
 
 class RunPlan(msgspec.Struct, frozen=True):
@@ -49,8 +52,25 @@ class RunPlan(msgspec.Struct, frozen=True):
     device: str = "cpu"
     seed: int = 0
     faults: tuple[str, ...] = ()
+    model: str | None = None
+    """The model that an installed engine serves; the bundled one makes its own."""
     identity: dict[str, str] = {}
     """Goes into the run event: experiment, round, mode, workload."""
+    piecewise: tuple[int, ...] = ()
+    """Sizes in tokens whose graphs leave attention out, for batches with prompts in them; without
+    any, those batches run eager by configuration. ``buckets`` are of batches that only decode."""
+    reload_step: int | None = None
+    """The bundled engine's step before which it takes new weights; None for never."""
+    by_cpu_time: bool = False
+    """Whether requests come by the CPU time that the bundled engine has used, and not by the wall
+    clock: on a machine that runs other work too, the batches are then the same. Time in which
+    nothing runs is skipped."""
+    compiler: str = "inductor"
+    """torch.compile's backend in the bundled engine."""
+    threads: int = 1
+    """Threads of an operation on a CPU, in the bundled engine."""
+    time_every: int = 16
+    """The device time of one step in so many is taken, on a GPU."""
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -72,3 +92,5 @@ class RunResult(msgspec.Struct, frozen=True):
     versions: dict[str, str] = {}
     not_measured: tuple[str, ...] = ()
     """A sentence for each figure that this run could not give, with the reason."""
+    interrupted: bool = False
+    """Whether it was told to stop before its last request was done; the trace so far is whole."""

@@ -102,8 +102,8 @@ RECIPES = {
         },
     ),
     "torch": Recipe(
-        wanted=(TORCH, "numpy", "pyarrow"),
-        imports=("torch._inductor.compile_fx", "torch.profiler", "numpy", "pyarrow"),
+        wanted=(TORCH, "numpy", "pyarrow", "msgspec"),
+        imports=("torch._inductor.compile_fx", "torch.profiler", "numpy", "pyarrow", "msgspec"),
     ),
 }
 

@@ -15,8 +15,8 @@ MODEL = """
 import sys, torch
 from transformers import LlamaConfig, LlamaForCausalLM
 torch.manual_seed(0)
-hidden = int(sys.argv[2])
-config = LlamaConfig(hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2,
+hidden, layers = map(int, sys.argv[2:4])
+config = LlamaConfig(hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
     num_attention_heads=2, num_key_value_heads=2, vocab_size=512, max_position_embeddings=512)
 LlamaForCausalLM(config).save_pretrained(sys.argv[1])
 """
@@ -39,9 +39,9 @@ def describe(folder: Path, name: str, version: str) -> None:
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 
-def make_model(python: str, folder: Path, hidden: int = 64) -> None:
+def make_model(python: str, folder: Path, hidden: int = 64, layers: int = 2) -> None:
     """Save a model of random weights, ``hidden`` wide."""
-    command = [python, "-c", MODEL, str(folder), str(hidden)]
+    command = [python, "-c", MODEL, str(folder), str(hidden), str(layers)]
     subprocess.run(command, check=True, capture_output=True)
 
 

@@ -1,0 +1,1 @@
+"""The ways to run the model, behind one interface: :class:`~.base.Backend`."""
