@@ -45,9 +45,10 @@ class WhatIf:
         self._valuer = Valuer(setting, setting.problem(), as_buckets(self.current))
 
     @property
-    def unit(self) -> str:
-        """What sizes count, as a noun for one."""
-        return self._setting.unit
+    def notes(self) -> list[str]:
+        """What the traffic leaves out or assumes, and what it cannot tell."""
+        setting = self._setting
+        return [*setting.notes, *setting.not_identifiable, *setting.memory.notes]
 
     def priced(self, sizes: Sequence[int]) -> Priced:
         """Return what ``sizes`` give."""

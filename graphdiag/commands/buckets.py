@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,7 +62,7 @@ SIZES, AMOUNT = Sizes(), Amount()
 @common.sources
 @common.forms("Print Markdown, for an issue.")
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of the terminal (-).")
-@click.option("--html", metavar="FILE", help="Also write pictures to FILE, one page, no network.")
+@common.html_page
 @click.option("--max-graphs", type=click.IntRange(1), metavar="K", help="Capture at most K graphs.")
 @click.option("--budget-mib", type=AMOUNT, metavar="M", help="Hold at most M MiB.")
 @click.option(
@@ -102,12 +101,7 @@ def command(
     requested,count (a range such as 5-8,31% is spread evenly) or the same as JSON.
     """
     form = common.form(as_json, as_markdown)
-    if html is not None and output is not None and Path(html).resolve() == Path(output).resolve():
-        raise click.UsageError("-o and --html name one file; give each its own.")
-    for target in (output, html):
-        if target is not None and target != "-":
-            common.refuse_output(target)
-            common.keep_sources(target, sources)
+    common.check_outputs(output, html, sources)
     answer = _answer(sources, asked)
     if html is not None:
         from graphdiag.reporters import buckets_html

@@ -260,10 +260,12 @@ def check_outputs(output: str | None, html: str | None, sources: Sequence[str]) 
     Raises
     ------
     click.UsageError
-        When both name one file.
+        When both name one file, or the page is to go where the report is printed.
     GraphdiagError
         When no file can be at one of them, or one is a source.
     """
+    if html == "-":
+        raise click.UsageError("--html: a page is not printed beside the report; name a file.")
     if html is not None and output is not None and Path(html).resolve() == Path(output).resolve():
         raise click.UsageError("-o and --html name one file; give each its own.")
     for target in (output, html):
