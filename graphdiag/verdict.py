@@ -79,12 +79,20 @@ def _healthy(cases: list[Case], mean_step_ns: float | None, overall: Metrics) ->
             f"served, {percent(overall.fallback_rate)} fell back to eager; which sizes replayed, "
             "and so the padding, is not identifiable."
         )
+    fallback = next(case for case in cases if case.case == "fallback")
+    is_frequent = (overall.fallback_rate or 0) >= _SIGNIFICANT["fallback"]
+    health = "Healthy" if not is_frequent else "No case costs time"
     told = (
-        f"Healthy: of {count(overall.eligible_steps, 'step')} that graphs should have served, "
+        f"{health}: of {count(overall.eligible_steps, 'step')} that graphs should have served, "
         f"{percent(overall.exact_hit_rate)} replayed their exact size, "
         f"{percent(overall.padded_share)} a larger one and {percent(overall.fallback_rate)} fell "
         "back to eager"
     )
+    if is_frequent and fallback.ms_per_step is not None:
+        told += (
+            f", which is measured to cost {figure(fallback.ms_per_step)} ms a step over replay at "
+            "the same size"
+        )
     padding = next(case for case in cases if case.case == "padding")
     if overall.padded_share and padding.ms_per_step is not None and mean_step_ns:
         return (

@@ -70,6 +70,16 @@ def test_fallback_is_case_three_with_its_reasons():
     assert found.recommendation.add == [48]
 
 
+def test_fallback_that_costs_nothing_is_no_case_and_not_called_healthy():
+    rows = [run(max_num_seqs=64), *healthy(200)]
+    as_long = round((5 + 0.24 * 48) * MS)
+    rows += [step(48, None, 2000 + 30 * i, dur_ns=as_long, reason="over_max") for i in range(300)]
+    found = report(rows)
+    assert found.verdict.case is None
+    assert found.verdict.sentence.startswith("No case costs time: of 500 steps")
+    assert "60.0 % fell back to eager, which is measured to cost 0 ms" in found.verdict.sentence
+
+
 def test_compile_inside_the_measurement_is_case_one():
     first = [replay(8, 0)]
     compiling = [
