@@ -54,7 +54,7 @@ def plan_beside(report: Report, summary: Summary) -> BucketAnswer | None:
     """Return the plan to show beside a report: what it recommends is what the report recommends.
 
     None where there is no traffic to plan for. The planner's own choice keeps the number of graphs,
-    and the report's may add some: a reader would be told two things.
+    and the report's may add some: a reader would be told two things. Notes are on the traffic.
     """
     setting = of_summary(
         summary,
@@ -68,5 +68,10 @@ def plan_beside(report: Report, summary: Summary) -> BucketAnswer | None:
     told = report.recommendation
     answer = plan_buckets(setting, Wishes(what_if=None if told is None else tuple(told.buckets)))
     return structs.replace(
-        answer, recommended=answer.what_if, what_if=None, what_if_remarks=[], flags={}
+        answer,
+        recommended=answer.what_if,
+        what_if=None,
+        what_if_remarks=[],
+        flags={},
+        notes=list(setting.notes),
     )

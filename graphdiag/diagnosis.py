@@ -28,6 +28,7 @@ from graphdiag.findings import (
     SizeRow,
     Window,
 )
+from graphdiag.history import span
 from graphdiag.metrics import (
     by_period,
     by_phase,
@@ -116,12 +117,12 @@ def _engine(config: dict[str, Any]) -> dict[str, Any]:
 
 def _window(summary: Summary) -> Window | None:
     """Return the time the steps cover; None where the source gives one time or none."""
-    steps = summary.groups.filter(is_real() & is_target())
-    first, last = steps["t_min"].min(), steps["t_max"].max()
-    if not isinstance(first, int) or not isinstance(last, int) or last <= first:
+    covered = span(summary)
+    if covered is None:
         return None
-    start, end = (datetime.fromtimestamp(ns / 1e9, tz=timezone.utc) for ns in (first, last))
-    return Window(start=start.isoformat(), end=end.isoformat(), seconds=(last - first) / 1e9)
+    start, end = (datetime.fromtimestamp(ns / 1e9, tz=timezone.utc) for ns in covered)
+    seconds = (covered[1] - covered[0]) / 1e9
+    return Window(start=start.isoformat(), end=end.isoformat(), seconds=seconds)
 
 
 def _sizes(summary: Summary) -> list[SizeRow]:

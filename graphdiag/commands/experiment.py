@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphdiag.commands import common
-from graphdiag.commands.buckets import SIZES
+from graphdiag.commands.buckets import AMOUNT, SIZES
 from graphdiag.commands.compare import MILLISECONDS
 from graphdiag.errors import GraphdiagError
 from graphdiag.paths import printable
@@ -103,9 +103,10 @@ class Modes(click.ParamType[tuple[str, ...]]):
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(0, min_open=True),
+    type=AMOUNT,
     default=1.0,
     show_default=True,
+    metavar="X",
     help="Let arrivals come so many times as fast.",
 )
 @click.option(
@@ -174,6 +175,8 @@ def _setting(folder: Path, asked: dict[str, Any]) -> Setting:
 
     engine, model = asked["engine"], asked["model"]
     _check_engine(engine, model, asked)
+    if not asked["speed"]:
+        raise click.UsageError("--speed 0: no request would ever come; give more than 0.")
     most = asked["max_requests"]
     size = EngineSize() if most is None else EngineSize(max_requests=most)
     wanted = Wanted(size, asked["seed"], asked["number"], asked["speed"])

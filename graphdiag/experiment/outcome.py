@@ -197,6 +197,12 @@ def _notes(
             "traffic takes that out of a step's change."
         )
     for row in rows:
+        held = row.against
+        if held is not None and held.change_ms_per_step is not None and held.change_ci95 is None:
+            notes.append(f"{row.mode}: runs too short for intervals; what it gains may be noise.")
         if row.same_tokens is False:
-            notes.append(f"{row.mode} sampled other tokens than the base: it computed otherwise.")
+            notes.append(
+                f"{row.mode} sampled other tokens than the base: rounding turned a tie, or it "
+                "computes something else."
+            )
     return notes

@@ -5,24 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 
 import graphdiag
 import graphdiag_collectors
 from graphdiag.errors import GraphdiagError
+from graphdiag.experiment.child import run_child
 from graphdiag.experiment.plan import RunPlan, RunResult
 from graphdiag.experiment.setting import Ran, Setting
 from graphdiag.paths import printable, unwritable
 from graphdiag.recording import has_rows
-from graphdiag.wording import count, duration, figure
+from graphdiag.wording import count, duration
 from graphdiag_collectors.recorder import RUN_VARIABLE, TRACE_VARIABLE
 
 WORKERS = {"bundled": "graphdiag.experiment.engine", "vllm": "graphdiag.experiment.vllm_worker"}
@@ -42,10 +39,6 @@ sys.argv[1:] = sys.argv[3:]
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
 """Runs a module of this graphdiag: the engine's Python may have another, or none."""
-
-_LOOK_S = 0.05
-_STOP_S = 10.0
-"""How long an interrupted run has to write its trace to the end."""
 
 Tell = Callable[[str], None]
 
@@ -118,7 +111,7 @@ class _Workshop:
         command = [self.setting.python, "-c", _BOOT, *self.packages]
         command += [WORKERS[self.setting.engine], str(plan.absolute()), str(result.absolute())]
         with log.open("wb") as output:
-            code, interrupted = _ended(command, self._environment(mode), output.fileno(), folder)
+            code, interrupted = run_child(command, self._environment(mode), output.fileno(), folder)
         recorded = trace if has_rows(trace) else None
         found = _result(result)
         if interrupted or (found is not None and found.interrupted):
@@ -175,71 +168,6 @@ def _workshop(setting: Setting) -> Iterator[_Workshop]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _ended(
-    command: list[str], environment: dict[str, str], output: int, folder: Path
-) -> tuple[int, bool]:
-    """Run ``command``; return its exit code, and whether a person broke it off."""
-    with _terminated_as_interrupted():
-        # A session of its own: Ctrl-C reaches it through us alone, and once.
-        child = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd=folder,
-            start_new_session=True,
-        )
-        try:
-            # Polars' handler of SIGINT restarts a blocking wait, and Python would not hear of it.
-            while child.poll() is None:
-                time.sleep(_LOOK_S)
-            return child.returncode, False
-        except KeyboardInterrupt:
-            _stop(child)
-            return child.returncode, True
-        except BaseException:
-            _kill(child)
-            raise
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    """Ask a run to end, and end it where it does not or a person asks again."""
-    try:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGINT)
-        child.wait(_STOP_S)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        pass
-    finally:
-        _kill(child)
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End a run and whatever it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Take SIGTERM for an interruption, so that no run outlives us."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread, where no signal arrives either
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _result(path: Path) -> RunResult | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunResult)
@@ -260,4 +188,4 @@ def _told(ran: Ran) -> str:
         return str(ran.sentence).removeprefix(f"{ran.mode}: ").removeprefix(f"{ran.mode} ")
     result = ran.result
     ready = f"ready after {duration(result.ready_s)}"
-    return f"{ready}, {count(result.steps, 'step')}, ended after {figure(result.ended_s)} s"
+    return f"{ready}, {count(result.steps, 'step')}, ended after {duration(result.ended_s)}"

@@ -15,12 +15,14 @@ def best_mode(rows: Sequence[Mode], base: str) -> str:
         return f"Only {base} has run: there is nothing to hold it against."
     won = [row for row in rows if row.against is not None and row.against.succeeded]
     if not won:
-        known = [one for one in held if one.succeeded is not None]
-        return (
-            f"No mode improves on {base} after its full cost."
-            if known
-            else "Which mode serves best is not identifiable: the steps carry no times."
-        )
+        if all(one.succeeded is None for one in held):
+            return "Which mode serves best is not identifiable: the steps carry no times."
+        if any(_gain(row) > 0 for row in rows):
+            return (
+                f"No mode is shown to improve on {base}: what is gained is within noise; more "
+                "rounds or a quieter machine would settle it."
+            )
+        return f"No mode improves on {base} after its full cost."
     best = max(won, key=_gain)
     alike = [row for row in won if _reach(row) >= _gain(best)]
     first = min(alike, key=lambda row: _cost(row))

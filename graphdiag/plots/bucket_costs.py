@@ -119,11 +119,12 @@ def _points(
     data = {
         "size": np.array([size.requested for size in sizes], np.int64),
         "ms": np.where(np.isnan(replay), eager, replay),
+        "color": np.where(np.isnan(replay), palette.EAGER, palette.REPLAY),
         **known,
     }
     shown = {name: title for name, title in _HOVER.items() if name in data}
-    points = hv.Scatter(data, kdims=["size"], vdims=["ms", *known])
-    return points.opts(color=palette.REPLAY, size=4, line_color=None, **hover(**shown))
+    points = hv.Scatter(data, kdims=["size"], vdims=["ms", "color", *known])
+    return points.opts(color="color", size=4, line_color=None, **hover(**shown))
 
 
 def _losing(sizes: Sequence[SizeCost]) -> hv.Scatter:

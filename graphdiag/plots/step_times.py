@@ -33,6 +33,8 @@ _MADE = {
 _SHADES = {"cold": ("cold", palette.COLD, 0.3), "warm": ("warm", palette.WARM, 0.45)}
 WIDE = 10
 """Ratio of the longest mean to the middle one from which the axis of step time is logarithmic."""
+_FEW = 40
+"""Points up to which each is drawn large: a line may not show them."""
 _BEFORE = 0.5
 """Most of the steps' time that is shown before the first one, as a multiple."""
 
@@ -120,7 +122,8 @@ def _lines(times: pl.DataFrame, summary: Summary) -> Iterator[hv.Element]:
         }
         points = hv.Scatter(data, "time", ["ms", "when", "mean", "steps"], label=title)
         shown = hover(when="UTC", mean="mean", steps="steps")
-        yield points.opts(color=color, size=3, marker=marker, line_color=color, **shown)
+        size = 3 if len(mine) > _FEW else 7
+        yield points.opts(color=color, size=size, marker=marker, line_color=color, **shown)
 
 
 def gaps_in(starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:

@@ -20,6 +20,10 @@ NO_TRAFFIC = (
     "No step of a known size that a bucket serves, or that fell back for want of one: record the "
     "engine with graphdiag record, or read a server log that tells the sizes."
 )
+NO_EAGER = (
+    "What an eager step costs is not known: record a run with graphs off, and graphdiag buckets "
+    "takes it as --baseline."
+)
 
 
 def render(report: Report, summary: Summary, plan: BucketAnswer | None) -> str:
@@ -51,6 +55,10 @@ def render(report: Report, summary: Summary, plan: BucketAnswer | None) -> str:
             notes=[
                 Section("Not identifiable from this source", report.not_identifiable),
                 Section("Notes", fmt.other_notes(report)),
+                Section(
+                    "Notes on the cost by size and the number of graphs",
+                    [] if plan is None else plan.notes,
+                ),
             ],
         )
     )
@@ -105,7 +113,7 @@ def _by_size(report: Report, plan: BucketAnswer | None) -> Iterator[Figure]:
         "Cost by size",
         "Blue is the step as it is replayed now, orange what its padded rows add to it, the dashed "
         "line the same step run eager; a cross is a size at which eager would win. "
-        + (report.winner or "What an eager step costs is not known."),
+        + (report.winner or NO_EAGER),
         plots.empty(NO_TRAFFIC) if plan is None else plots.cost_by_size(plan),
     )
 

@@ -34,6 +34,8 @@ def ready(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (["--rounds", "0"], "0"),
         (["--fault", "nosuch"], "--fault nosuch: no fault is called so; give one of no_warmup"),
         (["--slo-itl-ms", "0"], "0"),
+        (["--speed", "0"], "--speed 0: no request would ever come"),
+        (["--speed", "nan"], "nan is not in the range"),
         (["--engine", "vllm"], "--engine vllm and --model PATH go together."),
         (["--model", "x"], "--engine vllm and --model PATH go together."),
         (["--engine", "vllm", "--model", "gone"], "--model gone: no such file or folder"),

