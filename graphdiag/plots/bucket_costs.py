@@ -17,8 +17,8 @@ from graphdiag.plots.style import empty, framed, hover
 
 MOST_POINTS = 400
 NO_TIMES = (
-    "The time of a step was not recorded: record the engine with graphdiag record, or read a "
-    "profiler's trace."
+    "What a step of each size costs was not measured, for fewer than two buckets were replayed and "
+    "timed: record the engine with graphdiag record over traffic that reaches more of its sizes."
 )
 _NAN = float("nan")
 _HOVER = {
