@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from graphdiag.insteps import told_by_events
 from graphdiag.limits import LIMIT_KEYS, steps_at
 from graphdiag.periods import Periods
 from graphdiag.requesttimes import BINS_PER_OCTAVE, REQUEST_KEYS, request_sums, time_bin
@@ -95,7 +96,7 @@ _END = pl.col("t_ns") + pl.col("dur_ns").fill_null(0)
 
 def columns_read(periods: Periods) -> tuple[str, ...]:
     """Return the columns that :func:`batch_tables` needs."""
-    return (*_READ, "pid") if periods.limits else _READ
+    return (*_READ, "pid") if periods.limits or periods.in_steps else _READ
 
 
 def batch_tables(
@@ -130,15 +131,24 @@ def _prepared(batch: pl.DataFrame, periods: Periods) -> pl.DataFrame:
     )
     if steps["backwards"].any():
         steps = steps.with_columns(pl.when(pl.col("dur_ns") >= 0).then("dur_ns").alias("dur_ns"))
-    each = pl.when((pl.col("dur_ns") > 0) & (_WEIGHT > 0)).then(pl.col("dur_ns") / _WEIGHT)
-    bins = time_bin(each).alias("duration_bin")
+    steps = told_by_events(steps, periods.in_steps)
+    bins = time_bin(_each(pl.col("dur_ns"))).alias("duration_bin")
     steps = steps.with_columns(bins).with_columns(
         (pl.col("duration_bin") // BINS_PER_OCTAVE).alias("octave")
     )
+    if steps["compiled"].max():
+        # Compiling is told apart: a step that took long for it did not stall.
+        own = _each(pl.col("dur_ns") - pl.col("compile_ns").fill_null(0))
+        steps = steps.with_columns((time_bin(own) // BINS_PER_OCTAVE).alias("octave"))
     if steps["impossible"].any():
         kept = pl.when(~pl.col("impossible"))
         steps = steps.with_columns(kept.then(name).alias(name) for name in _SIZED)
     return steps
+
+
+def _each(ns: pl.Expr) -> pl.Expr:
+    """Expression: ns of one step, of rows that may stand for several; null where there are none."""
+    return pl.when((ns > 0) & (_WEIGHT > 0)).then(ns / _WEIGHT)
 
 
 def _set_back() -> pl.Expr:
@@ -175,7 +185,7 @@ def _group(steps: pl.DataFrame, shift: int, more: Sequence[str]) -> pl.DataFrame
     sums |= {f"{name}_weight": weight_of(steps, name) for name in _TIMED}
     sums |= {
         "dur_sq": squares.sum(),
-        "compile_steps": _count(steps, "compile_ns"),
+        "compile_steps": _total(steps, "compiled"),
         "impossible": _count(steps, "impossible"),
         "backwards": _count(steps, "backwards"),
         "set_back": _count(steps, "set_back"),
@@ -185,9 +195,16 @@ def _group(steps: pl.DataFrame, shift: int, more: Sequence[str]) -> pl.DataFrame
     return sum_by(steps, _keys(("slice", "octave", *GROUP_KEYS), more), sums)
 
 
+def _total(steps: pl.DataFrame, name: str) -> pl.Expr:
+    """Expression: the sum of a count."""
+    if not steps[name].max():  # 0 throughout: the usual case, and free
+        return pl.lit(0, pl.Int64)
+    return pl.col(name).sum()
+
+
 def _count(steps: pl.DataFrame, name: str) -> pl.Expr:
-    """Expression: the weight of the steps whose measure is above 0."""
-    if not steps[name].max():  # null throughout, or 0: the usual case, and free
+    """Expression: the weight of the steps of which something is true."""
+    if not steps[name].max():  # of none: the usual case, and free
         return pl.lit(0, pl.Int64)
     return (_WEIGHT * (pl.col(name) > 0).fill_null(False)).sum()
 

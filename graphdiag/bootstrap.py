@@ -80,24 +80,26 @@ def percentiles(values: Floats, stretches: int | None = None) -> tuple[float, fl
     return float(low), float(high)
 
 
-def half_width(values: Floats, stretches: int) -> float:
+def half_width(values: Floats, stretches: int, once: float = 0.0) -> float:
     """Return half of the 95 % interval of a figure resampled as ``values``.
 
+    ``once`` is the standard deviation of what is the same in every resample.
     With n blocks the resampled variance is (n - 1) / n of the true one, and the tails are those of
     Student's t with n - 1 degrees of freedom (Davison and Hinkley, Bootstrap Methods, 1997, 2.3).
     """
-    return float(np.std(values)) * _width(stretches)
+    return float(np.hypot(np.std(values), once)) * _width(stretches)
 
 
-def joint_half_widths(values: Floats, stretches: int) -> Floats:
+def joint_half_widths(values: Floats, stretches: int, once: Floats | float = 0.0) -> Floats:
     """Return half-widths that hold all figures at once, 95 times in 100: [figures].
 
-    ``values`` are [resamples, figures]. Of many 95 % intervals side by side one often leaves its
-    figure out. These are one multiple of each figure's deviation, so that the largest of the
-    resampled deviations stays within it 95 times in 100 (sup-t bands: Montiel Olea and
-    Plagborg-Moller, Simultaneous confidence bands, Journal of Applied Econometrics 34, 2019).
+    ``values`` are [resamples, figures], ``once`` is as in :func:`half_width`: [figures]. Of many 95
+    % intervals side by side one often leaves its figure out. These are one multiple of each
+    figure's deviation, so that the largest of the resampled deviations stays within it 95 times in
+    100 (sup-t bands: Montiel Olea and Plagborg-Moller, Simultaneous confidence bands, Journal of
+    Applied Econometrics 34, 2019).
     """
-    deviation = values.std(axis=0)
+    deviation: Floats = np.hypot(values.std(axis=0), once)
     moves = deviation > 0
     scaled = (values - values.mean(axis=0))[:, moves] / deviation[moves]
     largest = np.abs(scaled).max(axis=1, initial=0.0)

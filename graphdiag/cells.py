@@ -28,10 +28,14 @@ Tables = tuple[pl.DataFrame, ...]
 
 @dataclass(frozen=True)
 class Grain:
-    """How finely time is told: log2 of the width, ns, of the timeline's bins and of the cells."""
+    """How finely time is told: log2 of the width, ns, of bins of the timeline, cells and slices.
+
+    A slice is no wider than a cell.
+    """
 
     bins: int
     cells: int
+    slices: int
 
 
 def cell_tables(trace: Trace, periods: Periods, grain: Grain) -> Tables:
@@ -59,7 +63,7 @@ def coarser(tables: Tables, old: Grain, new: Grain) -> Tables:
     wider = []
     for table in tables:
         table = rebinned(table, "bin", new.bins - old.bins)
-        table = rebinned(table, "slice", new.cells - old.cells)
+        table = rebinned(table, "slice", new.slices - old.slices)
         wider.append(rebinned(table, "cell", new.cells - old.cells))
     return _totals([tuple(wider)], _KEYS)
 
@@ -79,7 +83,7 @@ def chosen(
     rank
         Leave out the rows of other ranks; those that name none stay.
     slice_shift
-        log2 of a slice's width in ns, of a cell's or more.
+        log2 of a slice's width in ns, of one of ``grain`` or more.
     only
         Names of the tables that are wanted; the others are empty.
     """
@@ -89,7 +93,7 @@ def chosen(
         wanted = ((pl.col("cell") >= first) & (pl.col("cell") < last)).fill_null(False)
     if rank is not None:
         wanted = wanted & (pl.col("rank").is_null() | (pl.col("rank") == rank))
-    wider = slice_shift - grain.cells
+    wider = slice_shift - grain.slices
     kept = [
         tuple(
             rebinned(table.filter(wanted) if name in only else table.clear(), "slice", wider)
@@ -110,8 +114,8 @@ def _totals(several: list[Tables], keys: tuple[tuple[str, ...], ...]) -> Tables:
 
 def _tables(batch: pl.DataFrame, periods: Periods, grain: Grain) -> Tables:
     batch = batch.with_columns((pl.col("t_ns") // (1 << grain.cells)).alias("cell"))
-    *told, limited, requests = batch_tables(batch, periods, grain.bins, grain.cells, _MORE)
-    return (*told, _limited(batch, periods, grain, limited), _by_cell(requests))
+    *told, limited, requests = batch_tables(batch, periods, grain.bins, grain.slices, _MORE)
+    return (*told, _limited(batch, periods, grain, limited), _by_cell(requests, grain))
 
 
 def _limited(
@@ -122,12 +126,13 @@ def _limited(
         return all_.with_columns(pl.lit(None, pl.Int64).alias("cell"))
     found = [all_.clear().with_columns(pl.lit(None, pl.Int64).alias("cell"))]
     for (cell,), rows in batch.group_by("cell"):
-        table = batch_tables(rows, periods, grain.bins, grain.cells)[4]
+        table = batch_tables(rows, periods, grain.bins, grain.slices)[4]
         found.append(table.with_columns(pl.lit(cell, pl.Int64).alias("cell")))
     return pl.concat(found)
 
 
-def _by_cell(requests: pl.DataFrame) -> pl.DataFrame:
+def _by_cell(requests: pl.DataFrame, grain: Grain) -> pl.DataFrame:
     return requests.with_columns(
-        pl.col("slice").alias("cell"), pl.lit(None, pl.Int32).alias("rank")
+        (pl.col("slice") // (1 << grain.cells - grain.slices)).alias("cell"),
+        pl.lit(None, pl.Int32).alias("rank"),
     )

@@ -40,7 +40,8 @@ def amounts(book: Ledger) -> Floats:
 def step_ledger(book: Ledger, found: Floats, slices: int) -> StepLedger:
     """Return where the mean step time goes.
 
-    The charges are exclusive and add up, with the best achievable, to the mean. ``found`` are the
+    The charges are exclusive and add up, with the best achievable, to the mean. Where no padded
+    step has a price, what padding cost is part of the best achievable. ``found`` are the
     :func:`amounts` of all resamples, the sample's own first, of ``slices`` slices of time.
     """
     half = joint_half_widths(found[1:], slices) if len(found) > 1 else None
@@ -51,6 +52,8 @@ def step_ledger(book: Ledger, found: Floats, slices: int) -> StepLedger:
         )
         for i, (name, value) in enumerate(zip(NAMES, found[0], strict=True))
     }
+    if book.unpriced_padded and not book.padding[0].any():
+        charges["padding"] = Charge(ms_per_step=None, ci95=None)
     return StepLedger(
         steps=round(book.total_steps),
         mean_ms=book.mean / _NS_PER_MS,
@@ -60,10 +63,10 @@ def step_ledger(book: Ledger, found: Floats, slices: int) -> StepLedger:
 
 
 def work_outside(summary: Summary, work: Work) -> Outside:
-    """Return ``work`` as the ledger takes it: none where the source shows only some steps."""
+    """Return the ``work`` between steps; none where the source shows only some steps."""
     if last_config(summary.events).get("sampled"):
         return NO_WORK
-    return Outside(work.in_start_up or 0.0, work.in_steady or 0.0)
+    return Outside(work.between_start_up, work.between_later)
 
 
 def _interval(name: str, value: float, half: float) -> tuple[float, float]:

@@ -65,7 +65,8 @@ class CostModel:
     prices, padding_ci95, fallback_ci95
         Totals in ns over steady steps, and their intervals.
     mean_step_ns
-        Mean time of a steady step that graphs should have served, None where none is timed.
+        Mean time of a steady step that graphs should have served and that did not stall, None
+        where none is timed.
     ledger
         Where the mean step time goes; None where no step carries a time.
     work
@@ -122,7 +123,7 @@ def measure_costs(summary: Summary, *, resample: bool = True) -> CostModel:
         slope = float(values[0])
         return RowCost(slope, interval(values, slope))
 
-    served = np.isin(table.role, (REPLAY, FALLBACK))
+    served = np.isin(table.role, (REPLAY, FALLBACK)) & ~table.stalled
     timed = float(table.steps[:, served].sum())
     return CostModel(
         curves={name: _with_context(model, table) for name, model in told.items()},

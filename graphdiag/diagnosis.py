@@ -50,6 +50,8 @@ from graphdiag_collectors.schema import DROPPED, GPU_WINDOW, HOOK_OFF
 
 _STALLED = 0.01
 """Share of all step time that stalls must take to be noted."""
+_UNTIMED = 0.02
+"""Share of the steps without a time up to which they cannot matter."""
 
 
 def diagnose(
@@ -229,6 +231,13 @@ def _not_identifiable(evidence: Evidence, overall: Metrics, sizes: list[SizeCost
         told.append(
             "Milliseconds a step: the source carries no step times; record the engine to get them."
         )
+    untimed = overall.steps - overall.timed_steps
+    if overall.timed_steps and untimed > _UNTIMED * overall.steps:
+        told.append(
+            f"What {count(untimed)} of {count(overall.steps, 'step')} took: they carry no time. "
+            "Every ms a step is of the others, which may have been of other sizes; record a time "
+            "for each."
+        )
     if overall.eligible_steps and steps.filter(pl.col("period") == STEADY).is_empty():
         told.append(
             "What steady state costs: every step fell into start-up or was the first of its "
@@ -286,8 +295,9 @@ def _notes(evidence: Evidence) -> list[str]:
             "they count without a time."
         )
     ledger = evidence.costs.ledger
-    if ledger is not None and ledger.stalls.ms_per_step > _STALLED * ledger.mean_ms:
-        share = percent(ledger.stalls.ms_per_step / ledger.mean_ms)
+    stalls = 0.0 if ledger is None else ledger.stalls.ms_per_step or 0.0
+    if ledger is not None and stalls > _STALLED * ledger.mean_ms:
+        share = percent(stalls / ledger.mean_ms)
         notes.append(
             f"{count(ledger.stalled_steps, 'step')} took far longer than others of the same size "
             f"(a pause of the host, a profiler): {share} of all step time, charged to no case."

@@ -17,6 +17,10 @@ class NoRowsYet(SourceError):
     """A recording has begun and none of its rows is written yet: another look finds some."""
 
 
+class NotJudged(GraphdiagError):
+    """A limit given to ``graphdiag check`` cannot be said to hold, nor to be broken."""
+
+
 class CheckFailed(GraphdiagError):
     """A limit given to ``graphdiag check`` does not hold."""
 

@@ -178,9 +178,9 @@ class StepCosts(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Charge(msgspec.Struct, kw_only=True, frozen=True):
-    """An amount in ms a step, with its interval where one can be drawn."""
+    """An amount in ms a step, with its interval where one can be drawn; null: not identifiable."""
 
-    ms_per_step: float
+    ms_per_step: float | None
     ci95: tuple[float, float] | None
 
 
@@ -190,7 +190,8 @@ class StepLedger(msgspec.Struct, kw_only=True, frozen=True):
     ``achievable`` is exact replay of every batch (eager execution, in a phase without graphs). The
     four cases are exclusive. ``compile`` and ``shapes`` hold work between steps too; ``stalls`` is
     what ``stalled_steps``, far longer than others of their size, took beyond those; ``residual`` is
-    what the replay curve does not explain. The intervals hold all amounts at once, 95 times in 100.
+    what the replay curve does not explain. Where ``padding`` is null, it is part of
+    ``achievable``. The intervals hold all amounts at once, 95 times in 100.
     """
 
     steps: int

@@ -170,7 +170,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Outside:
-    """Compile and capture work on record among the steps: of start-up, and later, in ns."""
+    """Compile and capture work that fell between the steps: of start-up, and later, in ns."""
 
     start_up: float = 0.0
     later: float = 0.0
@@ -187,8 +187,8 @@ def ledger(
 ) -> Ledger:
     """Charge the time of all steps in ``table``; slices are added up.
 
-    ``slope`` gives ns a row by phase where a phase replayed one bucket alone. What of ``work`` the
-    steps do not carry fell between them: nobody was served meanwhile, and it is charged too.
+    ``slope`` gives ns a row by phase where a phase replayed one bucket alone. Nobody was served
+    during ``work`` between the steps, and it is charged too.
     ``draws`` are how often each resample has each slice, the sample itself first; by default it is
     alone.
     """
@@ -218,7 +218,9 @@ def ledger(
         return np.divide(total, count, out=np.zeros_like(total), where=count > 0)
 
     size = table.sizes_of(draws)
-    start_up, captured = table.role == START_UP, table.role != START_UP
+    start_up = table.role == START_UP
+    charged = books.compile.sum(axis=1)
+    noise = np.minimum(charged, 0.0)  # no start-up takes less time than none
     return Ledger(
         models=models,
         phases=table.phases,
@@ -229,10 +231,10 @@ def ledger(
         padding=mean(books.padding),
         fallback=mean(books.fallback),
         context=mean(sums.context),
-        compile=_with(books.compile, compiling[:, start_up], size * work.start_up),
-        shapes=_with(books.shapes, compiling[:, captured], size * work.later),
+        compile=charged - noise + size * work.start_up,
+        shapes=books.shapes.sum(axis=1) + size * work.later,
         stalls=books.stalls.sum(axis=1),
-        residual=books.residual.sum(axis=1),
+        residual=books.residual.sum(axis=1) + noise,
         tokens=sums.tokens.sum(axis=1),
         unpriced_padded=books.unpriced_padded,
         unpriced_fallback=books.unpriced_fallback,
@@ -240,18 +242,6 @@ def ledger(
         padding_at_start=books.padding[:, start_up].sum(axis=1),
         memory=_memory(table, sums, models),
     )
-
-
-def _with(charged: Floats, inside: Floats, work: Floats) -> Floats:
-    """Add to what the steps were ``charged`` the part of ``work`` that fell between them.
-
-    Work inside a step is in its time, whatever it was charged: what steps say of themselves
-    (``inside``), and what they took beyond others, are not added again.
-    """
-    total = charged.sum(axis=1)
-    between = np.maximum(work - np.maximum(total, inside.sum(axis=1)), 0.0)
-    both: Floats = total + between
-    return both
 
 
 def _memory(table: StepTable, sums: Sums, models: dict[str, PhaseModel]) -> Floats:
@@ -295,9 +285,11 @@ class _Books:
                 at = model.replay.at(bucket[ran].astype(np.float64))
                 at_bucket[:, ran] = steps[:, ran] * at
                 if not model.has_slope:
-                    # One bucket says nothing of other sizes: its time is all there is to achieve.
-                    alone = mine & (role == REPLAY)
+                    # One bucket says nothing of other sizes: its time is all there is to achieve,
+                    # and what first executions of other buckets take beyond it is not known.
+                    alone = ran & np.isin(bucket, model.buckets)
                     self.ideal[:, alone] = at_bucket[:, alone]
+                    priced &= ~(ran & ~alone)
                 late = mine & (role == REPLAY) & table.stalled
                 usual[:, late] = at_bucket[:, late]
             late = mine & _RAN_EAGER[role] & table.stalled

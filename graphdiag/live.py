@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from graphdiag.batchtables import batch_tables, columns_read
+from graphdiag.busy import NOTHING, Busy, busy_slices
 from graphdiag.cells import Grain, Tables, added, cell_tables, coarser
 from graphdiag.errors import SourceError
+from graphdiag.insteps import find_in_steps
 from graphdiag.limits import find_limits
 from graphdiag.parts import ParquetFile, Part, Rows
 from graphdiag.periods import (
@@ -31,6 +33,9 @@ from graphdiag.trace import Trace
 MOST_ROWS = 1 << 17
 """Rows of sums that the cells of a whole trace may take; with more, cells are wider."""
 
+_MADE = ("capture", "compile")
+_END = pl.col("t_ns") + pl.col("dur_ns").fill_null(0)
+
 Opener = Callable[[Collection[str]], Trace]
 """Opens the trace as it is now; what it is given are paths of parts that need no second look."""
 
@@ -43,6 +48,7 @@ class _Piece:
     rows: int = -1
     fresh: list[Part] = field(default_factory=list)
     span: Span = None
+    busy: Busy = NOTHING
     earliest: pl.DataFrame | None = None
     tables: Tables | None = None
 
@@ -88,6 +94,14 @@ class LiveTrace:
         return span
 
     @property
+    def busy(self) -> Busy:
+        """The slices of time in which steps or requests began."""
+        busy = NOTHING
+        for piece in self._pieces.values():
+            busy = busy.merge(piece.busy)
+        return busy
+
+    @property
     def tables(self) -> list[Tables]:
         """The sums by cell, in several pieces that add up."""
         return [piece.tables for piece in self._pieces.values() if piece.tables is not None]
@@ -120,7 +134,7 @@ class LiveTrace:
         self.opened = None
         self.events = pl.DataFrame()
         self.periods = Periods({}, ())
-        self.grain = Grain(0, 0)
+        self.grain = Grain(0, 0, 0)
         self._pieces, self._work, self._replayed = {}, [], ()
 
     def _add(self, new: Trace, known: list[pl.DataFrame]) -> None:
@@ -170,7 +184,15 @@ class LiveTrace:
         changed = set(limits) ^ set(old.limits)
         for piece in self._reaching(min((limit.since_ns for limit in changed), default=None)):
             piece.again()
-        self.periods = Periods(ends, first, limits)
+        in_steps = old.in_steps
+        ends_last = self.events.filter(pl.col("event").is_in(_MADE)).select(_END.max()).item()
+        if ends_last is not None and (len(work) or (fresh is not None and fresh[0] <= ends_last)):
+            in_steps = find_in_steps(self.opened, self.events)
+        for one in set(in_steps) ^ set(old.in_steps):
+            for piece in self._pieces.values():
+                if piece.span is not None and piece.span[0] <= one.step_ns <= piece.span[1]:
+                    piece.again()
+        self.periods = Periods(ends, first, limits, in_steps)
 
     def _reaching(self, since: int | None) -> Iterable[_Piece]:
         """Return the pieces that have sums of steps from ``since`` on."""
@@ -200,8 +222,11 @@ class LiveTrace:
         """Sum what is fresh."""
         for piece in self._pieces.values():
             for part in piece.fresh:
-                piece.span = hull(piece.span, step_span(_trace([part])))
-        grain = self._grain(resolution(self.span)[0])
+                fresh = _trace([part])
+                piece.span = hull(piece.span, step_span(fresh))
+                piece.busy = piece.busy.merge(busy_slices(fresh))
+        busy = self.busy.shift
+        grain = self._grain(resolution(self.span, None, busy)[0], busy)
         if grain != self.grain:
             for piece in self._pieces.values():
                 if piece.tables is not None:
@@ -213,16 +238,20 @@ class LiveTrace:
                 piece.tables = sums if piece.tables is None else added([piece.tables, sums])
                 piece.fresh = []
 
-    def _grain(self, bins: int) -> Grain:
-        """Return the grain of a timeline of ``bins``: cells as narrow as there is room for."""
+    def _grain(self, bins: int, busy: int) -> Grain:
+        """Return the grain of a timeline of ``bins``: cells as narrow as there is room for.
+
+        Slices are as wide, or narrower where ``busy`` ones are.
+        """
         summed = self.tables
         if not summed:
-            return Grain(bins, bins + _bits(self._groups()))
+            cells = bins + _bits(self._groups())
+            return Grain(bins, cells, min(cells, busy))
         rows = sum(len(tables[0]) for tables in summed)
         bits = self.grain.cells - self.grain.bins
         if rows > 2 * MOST_ROWS and bits < SLICE_BITS:
             bits += 1
-        return Grain(bins, bins + bits)
+        return Grain(bins, bins + bits, min(bins + bits, busy))
 
     def _groups(self) -> int:
         """Return the most groups that a batch of rows has, of the first batch of each piece."""

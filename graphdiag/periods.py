@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from graphdiag.insteps import InStep, find_in_steps
 from graphdiag.limits import Limit, find_limits
 from graphdiag.sums import Total, sum_by
 from graphdiag.trace import Trace
@@ -50,11 +51,14 @@ class Periods:
         Start times (ns) of the first replay of each artifact after the cold end.
     limits
         Frames at their recompile limit, and when.
+    in_steps
+        Captures and compilations that ran inside a step.
     """
 
     cold_end: dict[str | None, int]
     first_executions: tuple[int, ...]
     limits: tuple[Limit, ...] = ()
+    in_steps: tuple[InStep, ...] = ()
 
     def is_cold(self) -> pl.Expr:
         """Expression: a step that began before its run's start-up was over."""
@@ -63,6 +67,14 @@ class Periods:
     def is_start_up(self) -> pl.Expr:
         """Expression: a capture or compile of its run's start-up, also the one that ended it."""
         return self._before_end(pl.col("t_ns"))
+
+    def is_steady(self, began: pl.Expr) -> pl.Expr:
+        """Expression: what a step did that ``began`` then, ns, was done in steady state."""
+        return ~self._before_end(began + 1) & ~began.is_in(self._first())
+
+    def _first(self) -> pl.Expr:
+        """Expression: the first executions, to look times up in."""
+        return pl.lit(pl.Series(self.first_executions, dtype=pl.Int64).implode())
 
     def _before_end(self, time: pl.Expr) -> pl.Expr:
         before = pl.lit(False)
@@ -76,15 +88,19 @@ class Periods:
         for run, end in other.cold_end.items():
             ends[run] = max(end, ends.get(run, end))
         first = sorted({*self.first_executions, *other.first_executions})
-        return Periods(ends, tuple(first), tuple(dict.fromkeys(self.limits + other.limits)))
+        return Periods(
+            ends,
+            tuple(first),
+            tuple(dict.fromkeys(self.limits + other.limits)),
+            tuple(dict.fromkeys(self.in_steps + other.in_steps)),
+        )
 
     def code(self) -> pl.Expr:
         """Expression: the index into :data:`PERIODS` of a step row, as UInt8."""
         if not self.first_executions:
             warm = pl.lit(False)
         else:
-            first = pl.Series(self.first_executions, dtype=pl.Int64).implode()
-            warm = _is_replay() & pl.col("t_ns").is_in(first)
+            warm = _is_replay() & pl.col("t_ns").is_in(self._first())
         return (
             pl.when(self.is_cold())
             .then(pl.lit(COLD, pl.UInt8))
@@ -104,7 +120,7 @@ def find_periods(trace: Trace, events: pl.DataFrame) -> Periods:
     """
     ends = cold_ends(trace, startup_work(trace, events))
     first = first_executions(trace, earliest_replays(trace, Periods(ends, ())))
-    return Periods(ends, first, find_limits(events))
+    return Periods(ends, first, find_limits(events), find_in_steps(trace, events))
 
 
 def cold_ends(trace: Trace, work: pl.DataFrame) -> dict[str | None, int]:

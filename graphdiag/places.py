@@ -93,6 +93,11 @@ def resolve(path: str) -> list[Place]:
         found = place.matches()
     except SourceError:
         raise
+    except ImportError as error:  # fsspec brings no store's own packages
+        named = "pip install requests aiohttp" if path.startswith(_WEB) else str(error)
+        raise SourceError(
+            f"{name}: cannot be reached, packages that read such addresses are missing; {named}."
+        ) from error
     except Exception as error:  # each store has errors of its own
         raise SourceError(
             f"{name}: cannot be reached ({error}); check the address and your access to it."

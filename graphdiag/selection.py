@@ -73,7 +73,7 @@ def summary_of(live: LiveTrace, selection: Selection, only: Collection[str] = TA
     if live.opened is None:
         raise SourceError("the trace has not been read yet; look again in a second.")
     window = snapped(live, selection.window)
-    bins, slices = resolution(live.span, window)
+    bins, slices = resolution(live.span, window, live.busy.shift)
     found = chosen(live.tables, live.grain, window, selection.rank, slices, only)
     tables = dict(zip(TABLES, found, strict=True))
     events = live.events if window is None else events_within(live.events, window)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from graphdiag.batchtables import TABLE_KEYS, TABLES, batch_tables, columns_read
+from graphdiag.busy import busy_slices, narrowest
 from graphdiag.periods import Periods, find_periods
 from graphdiag.sums import Total
 from graphdiag.timerange import TimeRange
@@ -23,7 +25,7 @@ TIME_BINS = 512
 """Most bins the timeline is cut into."""
 
 SLICE_BITS = 4
-"""A slice is 2**4 bins of the timeline: at most 32 slices, each with its own sizes."""
+"""A slice is 2**4 bins of the timeline at most: 32 slices, each with its own sizes."""
 
 _END = pl.col("t_ns") + pl.col("dur_ns").fill_null(0)
 
@@ -51,9 +53,10 @@ class Summary:
         ``kv_tokens``,
         ``queued`` (requests waiting × weight), ``queued_weight``.
     slices
-        A row per :data:`SLICE_KEYS`: the sizes as they changed over time, in at most 32 slices of
-        ``t_ns >> slice_shift``; ``octave`` is floor(log2(ns a step)), which tells steps apart that
-        took far longer than others. Sums of ``weight``, ``dur_ns``, ``dur_ns_weight``, ``dur_sq``,
+        A row per :data:`SLICE_KEYS`: the sizes as they changed over time, in slices of
+        ``t_ns >> slice_shift`` of which at most 32 hold steps or requests; ``octave`` is
+        floor(log2(ns a step)) without what the step compiled, which tells steps apart that took far
+        longer than others. Sums of ``weight``, ``dur_ns``, ``dur_ns_weight``, ``dur_sq``,
         ``compile_ns``, ``tokens_out``, ``kv_tokens``, ``preempted`` and ``recomputed``.
     durations
         A row per :data:`DURATION_KEYS` with ``weight``; ``duration_bin`` is
@@ -99,7 +102,7 @@ class Summary:
         """
         span = hull(_span(self.groups), _span(other.groups))
         shift = max(self.shift, other.shift, bin_shift(_length(span)))
-        slice_shift = max(self.slice_shift, other.slice_shift, shift + SLICE_BITS)
+        slice_shift = _merged_shift(self, other, shift + SLICE_BITS)
         totals = _totals()
         for summary in (self, other):
             tables = [getattr(summary, name) for name in TABLES]
@@ -144,7 +147,8 @@ def summarize(
     events = trace.events()
     if periods is None:
         periods = find_periods(trace, events)
-    shift, slice_shift = resolution(hull(span, step_span(trace)), window)
+    busy = busy_slices(trace).shift
+    shift, slice_shift = resolution(hull(span, step_span(trace)), window, busy)
     chosen, kept = trace, events
     if window is not None:
         chosen, kept = trace.within(window), events_within(events, window)
@@ -167,10 +171,33 @@ def summarize(
     )
 
 
-def resolution(span: Span, window: TimeRange | None = None) -> tuple[int, int]:
+def _merged_shift(one: Summary, other: Summary, widest: int) -> int:
+    """Return log2 of the width, ns, of the slices of both."""
+    shift = max(one.slice_shift, other.slice_shift)
+    held = [
+        rebinned(table, "slice", shift - summary.slice_shift)["slice"].drop_nulls()
+        for summary in (one, other)
+        for table in (summary.slices, summary.requests)
+    ]
+    return narrowest(
+        np.unique(np.concatenate([each.to_numpy() for each in held])), shift, widest
+    ).shift
+
+
+def resolution(span: Span, window: TimeRange | None, busy: int) -> tuple[int, int]:
     """Return log2 of the width, ns, of a timeline's bins and of its slices.
 
-    ``span`` is that of all steps. A window has bins and slices of its own, as a whole trace of its
+    ``span`` is that of all steps, and ``busy`` log2 of the width of slices that an idle stretch
+    takes none of: no slice is wider.
+    """
+    bins, slices = _grid(span, window)
+    return bins, min(slices, busy)
+
+
+def _grid(span: Span, window: TimeRange | None) -> tuple[int, int]:
+    """Return the same for a trace that was busy all the time.
+
+    A window has bins and slices of its own, as a whole trace of its
     length would; one whose ends are borders of the trace's bins keeps those, and has no slices
     finer than its ends are, so that sums by stretches between such borders serve it.
     """

@@ -83,6 +83,8 @@ def parse_window(text: str) -> WindowWish:
     start, end = _bound(first.strip()), _bound(last.strip())
     alike = start is not None and end is not None and start.is_wall_clock == end.is_wall_clock
     if alike and start.ns >= end.ns:  # type: ignore[union-attr]
+        if start.ns == end.ns:  # type: ignore[union-attr]
+            raise ValueError(f"{text!r}: the window is empty, it ends where it starts.")
         raise ValueError(f"{text!r}: the window ends before it starts.")
     return WindowWish(start, end)
 

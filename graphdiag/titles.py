@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graphdiag.findings import Charge
+
 LEDGER_ROWS = {
     "achievable": "best achievable",
     "compile": "1 compile",
@@ -12,6 +14,14 @@ LEDGER_ROWS = {
     "residual": "unexplained",
 }
 """By attribute of :class:`graphdiag.findings.StepLedger`, in the order they add up."""
+
+
+def ledger_rows(padding: Charge) -> dict[str, str]:
+    """Return :data:`LEDGER_ROWS` as a ledger with such a charge for padding has them."""
+    if padding.ms_per_step is not None:
+        return LEDGER_ROWS
+    return {**LEDGER_ROWS, "achievable": "best achievable, and padding"}
+
 
 TERMS = {
     "traffic_mix": "traffic mix",

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from graphdiag.insteps import split_events
 from graphdiag.metrics import is_real, is_target, slowest_rank_seconds
-from graphdiag.periods import COLD
+from graphdiag.periods import STEADY
 from graphdiag.summary import Summary
 
 
@@ -25,6 +26,8 @@ class Work:
     in_start_up, in_steady
         Time in ns that start-up took inside the window, and that came later; None where such work
         is on record but none of it with a time.
+    between_start_up, between_later
+        The part of both, ns, that fell between steps: it is in no step's time.
     steady_count
         Captures and compilations after start-up.
     steps_touched
@@ -36,6 +39,8 @@ class Work:
     window_ns: int
     in_start_up: float | None
     in_steady: float | None
+    between_start_up: float
+    between_later: float
     steady_count: int
     steps_touched: int
     later: pl.DataFrame
@@ -62,26 +67,31 @@ def work_in_window(summary: Summary) -> Work:
     )
     cold = summary.periods.is_start_up()
     again = (pl.col("event") == "compile") & pl.col("reason").is_not_null()
-    start_up, later = inside.filter(cold & ~again), inside.filter(~cold | again)
+    in_step, between = split_events(inside, summary.periods.in_steps)
+    start_up, later = between.filter(cold & ~again), between.filter(~cold | again)
     in_steps = steps.filter((pl.col("outcome") == "capture") | (pl.col("compile_steps") > 0))
-    step_cold = in_steps.filter(pl.col("period") == COLD)
-    step_later = in_steps.filter(pl.col("period") != COLD)
+    step_cold = in_steps.filter(pl.col("period") != STEADY)
+    step_later = in_steps.filter(pl.col("period") == STEADY)
     captured = pl.col("outcome").eq_missing(pl.lit("capture"))
     steps_in_group = pl.when(captured).then("weight").otherwise("compile_steps")
+    steadily = in_step.filter(summary.periods.is_steady(pl.col("step_ns"))).drop("step_ns")
+    all_later = pl.concat([later, steadily]).sort("t_ns", maintain_order=True)
     touched = int(step_later.select(steps_in_group.sum()).item() or 0)
     return Work(
         window_ns=int((windows["last"] - windows["first"]).sum()),
         in_start_up=_time(start_up, step_cold),
         in_steady=_time(later, step_later),
-        steady_count=max(int(later["weight"].fill_null(1).sum()), touched),
+        between_start_up=slowest_rank_seconds(start_up) * 1e9,
+        between_later=slowest_rank_seconds(later) * 1e9,
+        steady_count=max(int(all_later["weight"].fill_null(1).sum()), touched),
         steps_touched=touched,
-        later=later,
+        later=all_later,
     )
 
 
 def _time(events: pl.DataFrame, steps: pl.DataFrame) -> float | None:
-    """Ns that events and steps tell of the same work, the larger; None where neither tells any."""
-    told = max(slowest_rank_seconds(events) * 1e9, _spent(steps))
+    """Ns of events between steps and of work inside steps; None where neither tells any."""
+    told = slowest_rank_seconds(events) * 1e9 + _spent(steps)
     if told == 0 and not events.is_empty() and events["dur_ns"].null_count() == len(events):
         return None
     return told

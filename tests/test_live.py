@@ -192,3 +192,18 @@ def test_nothing_there_yet_and_no_times_at_all():
     untimed = LiveTrace(lambda known: trace([step(3, 8, t_ns=None)]))
     untimed.refresh()
     assert report_of(summary_of(untimed, Selection()), "x").steps == 1
+
+
+def test_an_idle_hour_is_cut_as_when_read_at_once(tmp_path):
+    rows = [
+        {**row, "t_ns": row["t_ns"] + 3_600_000 * MS * (i > 60)}
+        for i, row in enumerate(history(2, 120))
+    ]
+    live = LiveTrace(opener(tmp_path))
+    for count in (40, 80, len(rows)):
+        (tmp_path / "_tail-a-0.arrow").write_bytes(tail(rows[:count], whole=False))
+        assert live.refresh()
+    assert summary_of(live, Selection()).slices["slice"].n_unique() >= 16
+    for window in (None, TimeRange(live.span[0], live.span[0] + 100 * MS)):
+        chosen = snapped(live, window)
+        assert_same(summary_of(live, Selection(window)), summarize(trace(rows), window=chosen))

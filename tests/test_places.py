@@ -130,6 +130,20 @@ def test_url_that_cannot_be_reached(url):
     assert not is_trace(url)
 
 
+def test_url_whose_packages_are_missing(monkeypatch):
+    def missing(url):
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", missing)
+    for url, way_out in (
+        ("https://host/t.parquet", "pip install requests aiohttp"),
+        ("s3://bucket/t.parquet", "Install s3fs to access S3"),
+    ):
+        with pytest.raises(SourceError, match=rf"packages .* are missing; {way_out}\.") as error:
+            open_trace(url)
+        sentence(error)
+
+
 def test_question_mark_of_a_web_address_is_no_wildcard(monkeypatch):
     asked = []
 

@@ -368,7 +368,7 @@ def test_slices_are_the_plain_sums_of_their_time(rows, batch):
     assert summary.slices["slice"].n_unique() <= 32
     timed = [row for row in rows if row["event"] == "step" and row["t_ns"] is not None]
     for row in timed:
-        row["slice"] = row["t_ns"] >> (summary.shift + 4)
+        row["slice"] = row["t_ns"] >> summary.slice_shift
         weight = 1 if row["weight"] is None else row["weight"]
         row["octave"] = floor(log2(row["dur_ns"] / weight)) if row["dur_ns"] and weight else None
     found = {

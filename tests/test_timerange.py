@@ -31,6 +31,14 @@ def test_what_is_no_window_gets_a_sentence(text):
         parse_window(text)
 
 
+def test_an_empty_window_is_said_to_be_empty():
+    for text in ("5..5", "5..5.000", "2026-05-04T09:30:00..2026-05-04T09:30:00Z"):
+        with pytest.raises(ValueError, match="the window is empty, it ends where it starts"):
+            parse_window(text)
+    with pytest.raises(ValueError, match="the window ends before it starts"):
+        parse_window("20..10")
+
+
 def test_a_time_is_written_as_it_is_read():
     for ns in (FIRST, FIRST + 7, FIRST + 120 * MS):
         assert parse_window(f"{iso(ns)}..").over(0).start_ns == ns

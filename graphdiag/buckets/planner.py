@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from graphdiag.buckets.sizecosts import size_costs, slope_of
 from graphdiag.buckets.valuer import Valuer, as_buckets
 from graphdiag.buckets.wishes import BestSets, Wishes
 from graphdiag.errors import GraphdiagError
+from graphdiag.findings import Recommendation
 
 FRONTIER = 64
 """Buckets the frontier reaches to, unless the current set or the graphs asked for are more."""
@@ -123,6 +125,7 @@ class _Planner:
                 *self._illegal(),
                 *self._unseen(chosen),
                 *self._rare_largest(chosen),
+                *self._more(decided),
             ],
         )
 
@@ -145,8 +148,12 @@ class _Planner:
         if tested is not None and is_noise and change is not None and change.gain is not None:
             told = sentences.rather(change.sentence, tested)
             return _Decision(as_buckets(change.plan.buckets), change.gain, None, told)
-        if tested is not None and is_noise and (more := self._more(tested)) is not None:
-            return more
+        if (is_noise or settled == sentences.BEST_ALREADY) and self._added is not None:
+            why = self._added.why
+            told = f"{why} {sentences.NONE_BETTER}"
+            if tested is not None and is_noise:
+                told = sentences.rather(why, tested)
+            return _Decision(as_buckets(self._added.buckets), None, None, told)
         if chosen is None or settled is not None:
             told = settled or self._nothing_fits()
             return _Decision(None, tested, held_out, told)
@@ -155,16 +162,23 @@ class _Planner:
         )
         return _Decision(chosen, tested, held_out, told)
 
-    def _more(self, anew: Gain) -> _Decision | None:
-        """Return the sizes that ``graphdiag report`` would add, where no other set is better."""
-        advice = recommend(self.setting)
-        if advice is None or self.parts is None:
+    @cached_property
+    def _added(self) -> Recommendation | None:
+        """Return what ``graphdiag report`` would add, where that is legal and granted."""
+        advice = None if self.setting.traffic.is_share else recommend(self.setting)
+        if advice is None or self.setting.rules.refusals(advice.buckets):
             return None
         wishes, sizes = self.wishes, advice.buckets
-        if set(sizes) & set(wishes.forbid) or not wishes.granted_by(sizes, self.memory):
-            return None
-        told = sentences.rather(advice.why, anew)
-        return _Decision(as_buckets(sizes), None, None, told)
+        forbidden = set(sizes) & set(wishes.forbid)
+        return advice if not forbidden and wishes.granted_by(sizes, self.memory) else None
+
+    def _more(self, decided: _Decision) -> list[str]:
+        """Say what ``graphdiag report`` would add, where something else is recommended."""
+        if decided.chosen is None or not len(self.current):
+            return []
+        if self._added is None or self._added.buckets == decided.chosen.tolist():
+            return []
+        return [sentences.with_more(self._added.why)]
 
     def _chosen(self, same: Ints | None, at_knee: Ints | None) -> Ints | None:
         """Return the set to recommend: within the budget, else of the same count, else the knee."""

@@ -14,6 +14,7 @@ NO_PRICE = (
     "timed here; a trace of the engine with graphs off as --baseline tells."
 )
 EAGER_WINS = "Eager steps cost no more than replays here: no set of graphs saves anything."
+NONE_BETTER = "No other set of as many graphs as now serves this traffic better."
 BEST_ALREADY = "No other set of as many graphs serves this traffic better: keep the current one."
 
 
@@ -80,6 +81,11 @@ def rather(change: str, anew: Gain) -> str:
         f"{change} A whole new set gains {amount(anew)} on traffic it was not fitted to: within "
         "noise."
     )
+
+
+def with_more(why: str) -> str:
+    """Return what sizes added to those of now do; ``why`` is what ``graphdiag report`` says."""
+    return f"With more graphs, and none of those now dropped: {why}"
 
 
 def amount(gain: Gain) -> str:

@@ -10,7 +10,7 @@ import click
 from graphdiag.checks import LIMITS, Unit, hold, parse_bound
 from graphdiag.commands import common
 from graphdiag.comparison.regression import DEFAULT, Bound, hold_slowdown, parse_slowdown
-from graphdiag.errors import CheckFailed
+from graphdiag.errors import CheckFailed, NotJudged
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
@@ -87,7 +87,8 @@ def command(
 ) -> None:
     """Hold a trace against limits; exit with 1 when one is broken.
 
-    PERCENT is written 1% or 0.01. A metric that the source cannot tell breaks its limit.
+    PERCENT is written 1% or 0.01. A metric that the source cannot tell breaks its limit. Where
+    only the baseline cannot be judged against, the exit code is 2.
     """
     given = {metric: bound for metric, bound in bounds.items() if bound is not None}
     if not given and not baseline and max_slowdown is None:
@@ -115,4 +116,6 @@ def command(
     for line in broken:
         click.echo(line)
     limits = len(results) + len(slowdowns)
+    if len(broken) == sum(not slowdown.is_judged for slowdown in slowdowns):
+        raise NotJudged(f"{report.source} cannot be held against the baseline.")
     raise CheckFailed(f"{len(broken)} of {limits} limits broken by {report.source}.")

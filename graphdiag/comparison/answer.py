@@ -162,7 +162,9 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
 
     ``delta_ms_per_step`` is over all timed steps of the windows, start-up included, and null
     without times; ``steady_*`` leaves start-up out; ``matched_*`` is at equal traffic, and
-    ``steady_matched_*`` both. ``terms`` is null where the two cannot be split.
+    ``steady_matched_*`` both, over the shares of the steps of base and candidate that
+    ``matched_shares`` and ``steady_matched_shares`` tell. ``terms`` is null where the two cannot be
+    split.
     ``size_costs`` hold replay against eager at each requested size of the one that replays (the
     candidate, where both do), with the other's eager steps where it has its graphs off; ``winner``
     says which is faster from which size on.
@@ -200,3 +202,5 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     candidate: Report
     size_costs: list[SizeCost] = []
     winner: str | None = None
+    matched_shares: tuple[float, float] | None = None
+    steady_matched_shares: tuple[float, float] | None = None

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import polars as pl
 
 from graphdiag.buckets.sizecosts import winner
 from graphdiag.charges import work_outside
-from graphdiag.comparison import sentences
+from graphdiag.comparison import equaltraffic, sentences
 from graphdiag.comparison.answer import Comparison, PerToken, TermIntervals, Terms
-from graphdiag.comparison.change import Change, Measured, Timed, measure_change, modes_of
+from graphdiag.comparison.change import (
+    Change,
+    Measured,
+    Timed,
+    captured_of,
+    measure_change,
+    modes_of,
+)
 from graphdiag.comparison.differences import differences
+from graphdiag.comparison.equaltraffic import SIDES
 from graphdiag.comparison.goodput import judge
 from graphdiag.comparison.keyaudit import key_audit
+from graphdiag.comparison.noise import of_work
 from graphdiag.comparison.remarks import apart, not_identifiable, notes
-from graphdiag.comparison.served import Served, measure_requests, measure_served
+from graphdiag.comparison.served import Served, measure_requests, measure_served, uses_graphs
 from graphdiag.comparison.sizechange import replay_against_eager, size_changes
 from graphdiag.comparison.startup import start_up
+from graphdiag.comparison.stretches import too_few
+from graphdiag.comparison.timedshare import unlike_others, untimed
+from graphdiag.comparison.traffic import is_other_traffic
 from graphdiag.diagnosis import report_of
+from graphdiag.findings import Verdict
 from graphdiag.ledger import Outside
 from graphdiag.steptable import START_UP, step_table
 from graphdiag.summary import Summary, summarize
@@ -71,10 +86,16 @@ def compare(base: Run, candidate: Run, slo: Slo | None = None) -> Comparison:
     pair = (base.summary, candidate.summary)
     sides = [_timed(summary) for summary in pair]
     later = [_steady(side) for side in sides]
-    whole = measure_change(*sides) if all(map(_has_steps, sides)) else None
-    steady = measure_change(*later) if all(map(_has_steps, later)) else None
-    unlike = apart(pair)
-    split, steady_split = (None if unlike else one for one in (whole, steady))
+    partly = [
+        told for name, one in zip(SIDES, pair, strict=True) if (told := unlike_others(name, one))
+    ]
+    whole = measure_change(*sides) if all(map(_has_steps, sides)) and not partly else None
+    steady = measure_change(*later) if all(map(_has_steps, later)) and not partly else None
+    by_size = apart(pair)
+    unlike = [*by_size, *([] if whole is None else equaltraffic.apart(whole.overlap))]
+    split, steady_split = (
+        None if one is None or unlike or not one.is_comparable else one for one in (whole, steady)
+    )
     changed = differences(*pair)
     reports = (report_of(base.summary, base.source), report_of(candidate.summary, candidate.source))
     starts = (start_up(pair[0]), start_up(pair[1]))
@@ -86,18 +107,23 @@ def compare(base: Run, candidate: Run, slo: Slo | None = None) -> Comparison:
             starts,
             slo.itl_ms,
             slo.ttft_ms,
-            same_traffic=split is None or not split.terms["traffic_mix"].is_real,
+            same_traffic=not is_other_traffic(
+                None if by_size else whole, [side.table for side in sides]
+            ),
+            graphs=uses_graphs(pair[1]),
+            too_short=too_few(pair),
         )
     sizes = size_changes(*pair)
     costs = replay_against_eager(pair, reports)
     cold = [
         _has_steps(one) and not _has_steps(rest) for one, rest in zip(sides, later, strict=True)
     ]
-    told = (
-        sentences.untimed(reports[0].metrics, reports[1].metrics)
-        if whole is None
-        else sentences.verdict(split, whole)
-    )
+    if partly:
+        verdict = Verdict(case=None, sentence=f"No verdict on time: {', and '.join(partly)}.")
+    elif whole is None:
+        verdict = sentences.untimed(reports[0].metrics, reports[1].metrics)
+    else:
+        verdict = sentences.verdict(split, whole)
     return Comparison(
         format=1,
         base_source=base.source,
@@ -119,7 +145,7 @@ def compare(base: Run, candidate: Run, slo: Slo | None = None) -> Comparison:
         ),
         steady_matched_ci95=None if steady_split is None else _interval(steady_split.matched),
         per_token=None if split is None else _per_token(split),
-        verdict=told,
+        verdict=verdict,
         waterfall=[] if split is None else sentences.waterfall(split),
         objectives=objectives,
         differences=changed,
@@ -127,22 +153,40 @@ def compare(base: Run, candidate: Run, slo: Slo | None = None) -> Comparison:
         base_start_up=starts[0],
         candidate_start_up=starts[1],
         sizes=sizes,
-        not_identifiable=not_identifiable(pair, whole, unlike, starts, objectives),
-        notes=notes(pair, split, sizes, cold, base.source == candidate.source),
+        not_identifiable=[
+            *(f"The change in step time: {told}; record the time of all." for told in partly),
+            *not_identifiable(pair, whole, unlike, starts, objectives),
+            *([] if split is None else equaltraffic.left_out(split.overlap)),
+            *([] if split is None or steady is None else equaltraffic.apart(steady.overlap)),
+        ],
+        notes=[
+            *notes(pair, split, sizes, cold, base.source == candidate.source),
+            *([] if split is None else equaltraffic.remarks(split.overlap)),
+            *(told for name, one in zip(SIDES, pair, strict=True) if (told := untimed(name, one))),
+        ],
         base=reports[0],
         candidate=reports[1],
         size_costs=costs,
         winner=winner(costs),
+        matched_shares=None if split is None else split.overlap.common,
+        steady_matched_shares=None if steady_split is None else steady_split.overlap.common,
     )
 
 
 def _timed(summary: Summary) -> Timed:
-    work = work_outside(summary, work_in_window(summary))
-    return Timed(step_table(summary), modes_of(summary), work)
+    found = work_in_window(summary)
+    work = work_outside(summary, found)
+    return Timed(
+        step_table(summary),
+        modes_of(summary),
+        work,
+        captured_of(summary),
+        of_work(found.later["dur_ns"].fill_null(0).cast(pl.Float64).to_numpy(), work.later),
+    )
 
 
 def _steady(side: Timed) -> Timed:
-    return Timed(side.table.without(START_UP), side.modes, Outside(later=side.work.later))
+    return replace(side, table=side.table.without(START_UP), work=Outside(later=side.work.later))
 
 
 def _has_steps(side: Timed) -> bool:

@@ -9,7 +9,9 @@ times :math:`m_s`, best achievable plus what padding and fallback add, the chang
 traffic mix and the same traffic served differently (Kitagawa, Components of a difference between
 two rates, JASA 50, 1955). The second sum splits further by what m is made of. A stratum that one
 trace never saw has a share of 0 there and any time at all keeps the sum exact; it is given the time
-that trace's own engine would take: its buckets, its curve, its eager time.
+that trace's own engine would take: its buckets, its curve, its eager time (see
+:mod:`graphdiag.comparison.pricing`). Where these do not tell, it is given the other's, so that all
+of it is traffic: see :class:`Overlap`.
 
 Within a stratum the context that its steps attend to may differ: that is traffic too, at what a
 token of it costs.
@@ -26,13 +28,14 @@ It is done for many resamples of both at once, as in :mod:`graphdiag.ledger`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from graphdiag.ledger import Ledger, PhaseModel
-from graphdiag.steptable import NO_SIZE, Floats, Ints
+from graphdiag.comparison.pricing import prices
+from graphdiag.ledger import Ledger
+from graphdiag.steptable import NO_SIZE, Bools, Floats, Ints
 
 TERMS = (
     "traffic_mix",
@@ -48,11 +51,35 @@ TERMS = (
 
 
 @dataclass(frozen=True)
+class Overlap:
+    """Which phases and sizes each of the two tells a time of: arrays of [strata].
+
+    ``shares`` are of the steps of base and candidate; ``known`` says of each of them whether it ran
+    the size, or its own times tell what it would take; ``read_off`` where that is by a bucket that
+    it never timed.
+    """
+
+    phases: list[str]
+    phase: Ints
+    sizes: Ints
+    shares: tuple[Floats, Floats]
+    known: tuple[Bools, Bools]
+    read_off: tuple[Bools, Bools]
+
+    @property
+    def common(self) -> tuple[float, float]:
+        """The shares of the steps of base and candidate of which both tell a time."""
+        both = self.known[0] & self.known[1]
+        first, second = (float(share[both].sum()) for share in self.shares)
+        return first, second
+
+
+@dataclass(frozen=True)
 class Split:
     """The change from base to candidate in ns a step: ``terms`` add up to ``delta``.
 
     Arrays are [resamples]. ``tokens`` are the tokens a step of base and candidate; 0 where one of
-    them records none.
+    them records none. ``overlap`` is that of the sample itself.
     """
 
     delta: Floats
@@ -60,6 +87,7 @@ class Split:
     base_mean: Floats
     candidate_mean: Floats
     tokens: tuple[Floats, Floats]
+    overlap: Overlap
 
     @property
     def matched(self) -> Floats:
@@ -83,14 +111,21 @@ class Split:
 
 
 def decompose(
-    base: Ledger, candidate: Ledger, modes: tuple[Mapping[str, str | None], ...]
+    base: Ledger,
+    candidate: Ledger,
+    modes: tuple[Mapping[str, str | None], ...],
+    captured: tuple[Mapping[str, Collection[int]], ...] = ({}, {}),
 ) -> Split:
     """Split the change in mean step time from ``base`` to ``candidate``.
 
-    ``modes`` is, for each of the two, how most replays of a phase ran (``full``, ``piecewise``…).
+    ``modes`` is, for each of the two, how most replays of a phase ran (``full``, ``piecewise``…),
+    ``captured`` which buckets each has by phase, where that is on record.
     """
     strata = _strata(base, candidate)
-    before, after = (_Side(one, strata) for one in (base, candidate))
+    before, after = (
+        _Side(one, strata, buckets)
+        for one, buckets in zip((base, candidate), captured, strict=True)
+    )
     before.borrow(after)
     after.borrow(before)
     share = (before.share + after.share) / 2
@@ -126,6 +161,14 @@ def decompose(
         base_mean=base.means,
         candidate_mean=candidate.means,
         tokens=(base.tokens / per[0], candidate.tokens / per[1]),
+        overlap=Overlap(
+            strata.phases,
+            strata.phase,
+            strata.sizes,
+            (before.share[0], after.share[0]),
+            (before.known, after.known),
+            (before.read_off, after.read_off),
+        ),
     )
 
 
@@ -160,7 +203,9 @@ def _codes(one: Ledger, phases: list[str], width: int) -> Ints:
 class _Side:
     """One ledger laid out over the strata of both, with what it would take where it saw none."""
 
-    def __init__(self, ledger: Ledger, strata: _Strata) -> None:
+    def __init__(
+        self, ledger: Ledger, strata: _Strata, captured: Mapping[str, Collection[int]]
+    ) -> None:
         self.ledger = ledger
         at, shape = strata.places(ledger), (len(ledger.totals), len(strata.sizes))
         self.seen = np.zeros(shape, dtype=bool)
@@ -175,7 +220,9 @@ class _Side:
             for name in strata.phases
         ]
         self.token = np.stack(costs, axis=1)[:, strata.phase]
-        self._impute(strata)
+        self.known = self.seen[0].copy()
+        self.read_off = np.zeros_like(self.known)
+        self._impute(strata, captured)
 
     def total(self) -> Floats:
         """Mean step time of each stratum."""
@@ -183,44 +230,33 @@ class _Side:
         return total
 
     def borrow(self, other: _Side) -> None:
-        """Take the other side's times where this one has nothing to tell a phase by."""
+        """Take the other side's times where this one does not tell."""
+        told = self.seen & self.known
         for name in ("ideal", "padding", "fallback", "context"):
             mine = getattr(self, name)
-            setattr(self, name, np.where(self.seen, mine, getattr(other, name)))
-        self.token = np.where(np.isnan(self.token), other.token, self.token)
+            setattr(self, name, np.where(told, mine, getattr(other, name)))
+        self.token = np.where(self.known, self.token, other.token)
 
-    def _impute(self, strata: _Strata) -> None:
+    def _impute(self, strata: _Strata, captured: Mapping[str, Collection[int]]) -> None:
         sizes = strata.sizes
         for name, model in self.ledger.models.items():
             mine = (strata.phase == strata.phases.index(name)) & (sizes != NO_SIZE)
             missing = mine & ~self.seen.all(axis=0)
-            ideal = model.ideal(sizes[missing].astype(np.float64))
-            if ideal is None or not missing.any():
+            told = prices(model, captured.get(name, ()), sizes[missing])
+            if told is None or not missing.any():
                 continue
-            padding, fallback = _served(model, sizes[missing], ideal)
-            context = model.context_per_row[:, None] * sizes[missing]
             seen = self.seen[:, missing]
-            self.ideal[:, missing] = np.where(seen, self.ideal[:, missing], ideal)
-            self.padding[:, missing] = np.where(seen, self.padding[:, missing], padding)
-            self.fallback[:, missing] = np.where(seen, self.fallback[:, missing], fallback)
-            self.context[:, missing] = np.where(seen, self.context[:, missing], context)
+            context = model.context_per_row[:, None] * sizes[missing]
+            for mean, priced in (
+                (self.ideal, told.ideal),
+                (self.padding, told.padding),
+                (self.fallback, told.fallback),
+                (self.context, context),
+            ):
+                mean[:, missing] = np.where(seen, mean[:, missing], priced)
             self.seen[:, missing] = True
-
-
-def _served(model: PhaseModel, sizes: Ints, ideal: Floats) -> tuple[Floats, Floats]:
-    """Return what the engine would add at each size: its bucket's padding, or its fallback."""
-    padding, fallback = np.zeros_like(ideal), np.zeros_like(ideal)
-    if model.replay is None or not model.has_slope:
-        return padding, fallback
-    slot = np.searchsorted(model.buckets, sizes)
-    inside = slot < len(model.buckets)
-    bucket = model.buckets[slot[inside]].astype(np.float64)
-    padding[:, inside] = model.replay.at(bucket) - ideal[:, inside]
-    if model.eager is not None:
-        beyond = ~inside
-        eager = model.eager.at(sizes[beyond].astype(np.float64))
-        fallback[:, beyond] = eager - ideal[:, beyond]
-    return padding, fallback
+            self.read_off[missing] = told.read_off & ~self.known[missing]
+            self.known[missing] |= told.known
 
 
 def _other_kind(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdiag.bootstrap import half_width
+from graphdiag.bootstrap import LEAST_STRETCHES, half_width
 from graphdiag.comparison.answer import (
     FirstToken,
     Goodput,
@@ -13,10 +13,12 @@ from graphdiag.comparison.answer import (
     RequestGoodput,
     StartUp,
 )
+from graphdiag.comparison.equaltraffic import SIDES
 from graphdiag.comparison.served import Served, rate
 from graphdiag.wording import count, duration, figure, measure, percent
 
-RULE = "A graph mode has succeeded only if it improves the service after its full cost is included"
+RULE = "{} has succeeded only if it improves the service after its full cost is included"
+_NOISE = "without an interval nothing tells the gain from noise"
 Both = tuple[Served | None, Served | None]
 
 
@@ -34,7 +36,12 @@ class Gain:
     @property
     def is_real(self) -> bool:
         """Whether it is a gain beyond noise."""
-        return self.per_s is not None and (self.ci95[0] if self.ci95 else self.per_s) > 0
+        return self.ci95 is not None and self.ci95[0] > 0
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it is a loss beyond noise."""
+        return self.ci95 is not None and self.ci95[1] < 0
 
 
 def judge(
@@ -45,16 +52,20 @@ def judge(
     slo_ttft_ms: float | None,
     *,
     same_traffic: bool = True,
+    graphs: bool = True,
+    too_short: str | None = None,
 ) -> Objectives:
     """Say whether the candidate improves the service after its full cost, start-up included.
 
     ``served`` and ``requests`` are what the base and the candidate served within the objectives
     between tokens and for the first one; None without that objective. On other traffic the answer
-    says that it is.
+    says that it is. ``graphs`` tells whether the candidate replays graphs or runs compiled code,
+    ``too_short`` why no interval can be drawn, where that is known.
     """
     between, first = gain_of(served), gain_of(requests)
     known = [one for one in (between, first) if one.per_s is not None]
-    succeeded = all(one.is_real for one in known) if known else None
+    succeeded = _succeeded(known)
+    rule = RULE.format("A graph mode" if graphs else "The change")
     back = [_repaid(one, starts) for one in known] if succeeded else []
     repaid = max((one for one in back if one is not None), default=None)
     base, candidate = (_goodput(one) for one in served)
@@ -67,20 +78,22 @@ def judge(
             gain_ci95=first.ci95,
         )
     if succeeded is None:
-        sentence = f"{RULE}: not identifiable, because {_why_not(slo_itl_ms, slo_ttft_ms)}."
+        if known:
+            why = f"{_NOISE}: {too_short or _too_short(served, requests)}"
+        else:
+            why = _why_not(served, requests, slo_itl_ms, slo_ttft_ms)
+        sentence = f"{rule}: not identifiable, because {why}."
     else:
         answer = "yes" if succeeded else _no(known)
         answer += "" if same_traffic else ", but the two served different traffic"
-        if any(one.ci95 is None for one in known):
-            answer += ", and one of them is too short to tell noise"
-        sentence = f"{RULE}: {answer}."
-        if between.per_s is not None:
-            sentence += _between(base, candidate)
-        if repaid:
-            sentence += (
-                " Its first step came later than the base's, which the gain makes up for in "
-                f"{duration(repaid)} of service."
-            )
+        sentence = f"{rule}: {answer}."
+    if between.per_s is not None:
+        sentence += _between(base, candidate)
+    if repaid:
+        sentence += (
+            " Its first step came later than the base's, which the gain makes up for in "
+            f"{duration(repaid)} of service."
+        )
     if first_token is not None and slo_ttft_ms is not None:
         sentence += _first(first_token, slo_ttft_ms)
     return Objectives(
@@ -110,6 +123,15 @@ def gain_of(served: Both) -> Gain:
     return Gain(gain, (gain - half, gain + half), base.rate)
 
 
+def _succeeded(known: list[Gain]) -> bool | None:
+    """Answer from the gains under each objective; None where noise may have made the answer."""
+    if any(one.is_loss for one in known):
+        return False
+    if not known or any(one.ci95 is None for one in known):
+        return None
+    return all(one.is_real for one in known)
+
+
 def _goodput(served: Served | None) -> Goodput:
     if served is None:
         return Goodput(tokens_per_s=None, share=None, steady_tokens_per_s=None, steady_share=None)
@@ -121,7 +143,7 @@ def _goodput(served: Served | None) -> Goodput:
         )
     )
     return Goodput(
-        tokens_per_s=whole[0],
+        tokens_per_s=served.rate,
         share=whole[1],
         steady_tokens_per_s=later[0],
         steady_share=later[1],
@@ -149,17 +171,47 @@ def _repaid(gain: Gain, starts: tuple[StartUp, StartUp]) -> float | None:
 
 
 def _no(known: list[Gain]) -> str:
-    lost = any(one.per_s is not None and one.per_s <= 0 for one in known)
-    return "no" if lost else "no, the gain is within noise"
+    if any(one.is_loss for one in known):
+        return "no"
+    if any(one.per_s is not None and one.per_s < 0 for one in known):
+        return "no, and the loss is within noise"
+    gained = any(one.per_s for one in known)
+    return "no, the gain is within noise" if gained else "no, there is no gain"
 
 
-def _why_not(slo_itl_ms: float | None, slo_ttft_ms: float | None) -> str:
+def _too_short(served: Both, requests: Both) -> str:
+    """Return why there is no interval where steps would do for one."""
+    short = [
+        name
+        for name, *both in zip(SIDES, served, requests, strict=True)
+        if any(one is not None and one.slices < LEAST_STRETCHES for one in both)
+    ]
+    return (
+        f"what the {' and the '.join(short)} served after start-up is too short to be cut into "
+        "stretches of time; record longer"
+    )
+
+
+def _why_not(
+    served: Both, requests: Both, slo_itl_ms: float | None, slo_ttft_ms: float | None
+) -> str:
     if slo_itl_ms is not None:
-        return "the steps of one of the two do not tell the tokens they produced"
-    if slo_ttft_ms is not None:
+        lacking = [
+            name for name, one in zip(SIDES, served, strict=True) if one is None or one.rate is None
+        ]
         return (
-            "one of the two records no requests with tokens, and no objective between tokens was "
-            "given (--slo-itl-ms)"
+            f"the steps of the {' and of the '.join(lacking)} do not tell their times and the "
+            "tokens they produced"
+        )
+    if slo_ttft_ms is not None:
+        lacking = [
+            f"no {'token of the requests' if one and one.requests else 'request'} of the {name}"
+            for name, one in zip(SIDES, requests, strict=True)
+            if one is None or one.rate is None
+        ]
+        return (
+            f"{' and '.join(lacking)} is on record, and no objective between tokens was given "
+            "(--slo-itl-ms)"
         )
     return "no objective was given (--slo-itl-ms, --slo-ttft-ms)"
 

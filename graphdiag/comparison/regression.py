@@ -29,8 +29,9 @@ class Bound:
 class Slowdown:
     """What holding two traces against each other came to; times in ms a step.
 
-    ``change`` is at equal traffic, null where it is not identifiable, and then the limit does not
-    hold; ``why`` says why. ``ci95`` is null where the traces are too short for an interval.
+    ``change`` is at equal traffic, null where it is not identifiable; ``ci95`` is null where the
+    traces are too short for an interval. Then the limit is not judged, and ``why`` says why.
+    ``shares`` are those of the steps of base and candidate that are on equal traffic.
     """
 
     bound: Bound
@@ -39,6 +40,12 @@ class Slowdown:
     ci95: tuple[float, float] | None
     steady: bool
     why: str | None
+    shares: tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the two tell if the limit holds: the change is known, and so is its noise."""
+        return self.change is not None and self.ci95 is not None
 
     @property
     def is_over(self) -> bool:
@@ -49,32 +56,32 @@ class Slowdown:
 
     @property
     def holds(self) -> bool:
-        """Whether the change is known and within the bound, or within noise.
-
-        Without an interval nobody can tell noise, and what is over the bound breaks it.
-        """
-        if self.change is None:
+        """Whether the change is known and within the bound, or within noise."""
+        if self.change is None or self.ci95 is None:
             return False
-        return not self.is_over or (self.ci95 is not None and self.ci95[0] <= 0)
+        return not self.is_over or self.ci95[0] <= 0
 
 
 def hold_slowdown(found: Comparison, bound: Bound, *, steady: bool) -> Slowdown:
     """Hold a comparison against ``bound``, with start-up or, if ``steady``, without."""
     if steady:
         base, change = found.base_steady_ms_per_step, found.steady_matched_ms_per_step
-        ci95 = found.steady_matched_ci95
+        ci95, shares = found.steady_matched_ci95, found.steady_matched_shares
     else:
-        base, change, ci95 = (
-            found.base_ms_per_step,
-            found.matched_ms_per_step,
-            found.matched_ci95,
-        )
-    why = None
-    if change is None:
-        why = next(iter(found.not_identifiable), None)
-        if steady and found.matched_ms_per_step is not None:
-            why = "one of the two has no steady state"
-    return Slowdown(bound, base, change, ci95, steady, why)
+        base, change = found.base_ms_per_step, found.matched_ms_per_step
+        ci95, shares = found.matched_ci95, found.matched_shares
+    why = None if change is not None and ci95 is not None else _why(found, steady=steady)
+    return Slowdown(bound, base, change, ci95, steady, why, shares or (1.0, 1.0))
+
+
+def _why(found: Comparison, *, steady: bool) -> str | None:
+    """Return why the change on equal traffic, or its noise, is not identifiable."""
+    if steady and found.matched_ci95 is not None:  # then only what is left without start-up lacks
+        if found.steady_ms_per_step is None:
+            return "one of the two has no steady state"
+        if found.steady_matched_ms_per_step is not None:
+            return "the steady state of one of the two is too short to tell noise; record longer"
+    return next(iter(found.not_identifiable), None)
 
 
 def parse_slowdown(text: str) -> Bound:

@@ -6,12 +6,14 @@ import polars as pl
 
 from graphdiag.comparison.answer import Objectives, SizeChange, StartUp
 from graphdiag.comparison.change import Measured
+from graphdiag.comparison.equaltraffic import SIDES
+from graphdiag.comparison.stretches import too_few
 from graphdiag.metrics import is_real, is_target
 from graphdiag.runconfig import last_config
 from graphdiag.summary import Summary
 from graphdiag.wording import count, percent
+from graphdiag_collectors.schema import DROPPED
 
-SIDES = ("base", "candidate")
 _LEAST_APART = 0.05
 """Difference of the shares of steps without a phase or size, above which a split means nothing."""
 Pair = tuple[Summary, Summary]
@@ -61,10 +63,8 @@ def not_identifiable(
         told += [_untimed(name, one) for name, one in zip(SIDES, pair, strict=True)]
     told += unlike if change is not None else []
     if change is not None and change.delta.ci95 is None:
-        told.append(
-            "Whether the change is more than noise: one of the two is too short to be cut into "
-            "stretches of time, or does not say when its steps began; record longer."
-        )
+        why = too_few(pair) or "their steps are in too few stretches of time; record longer"
+        told.append(f"Whether the change is more than noise: {why}.")
     books = [] if change is None else [change.base, change.candidate]
     for name, one in zip(SIDES, books, strict=False):
         if one.unpriced_padded:
@@ -94,7 +94,20 @@ def not_identifiable(
                 "record the engine from its start (graphdiag record)."
             )
     if objectives is not None and objectives.slo_ttft_ms is not None:
-        lacking = [name for name, one in zip(SIDES, pair, strict=True) if one.requests.is_empty()]
+        none = [
+            (name, _dropped(one))
+            for name, one in zip(SIDES, pair, strict=True)
+            if one.requests.is_empty()
+        ]
+        told += [
+            "Goodput within the objective for the first token: no request of the "
+            f"{name} is on record, and {count(rows, 'row')} were dropped while recording, its "
+            "requests perhaps among them; Recorder.status() says why rows were dropped "
+            "(docs/recorder.md)."
+            for name, rows in none
+            if rows
+        ]
+        lacking = [name for name, rows in none if not rows]
         if lacking:
             told.append(
                 "Goodput within the objective for the first token: no request of the "
@@ -125,6 +138,12 @@ def notes(
             "its own curve, and the split between traffic and engine rests on that."
         )
     told += [
+        f"The clock of the {name} was set back while recording, {count(back, 'time')}: what rests "
+        "on when its steps ran (start-up, goodput, the intervals) may not hold."
+        for name, summary in zip(SIDES, pair, strict=True)
+        if (back := int(summary.groups["set_back"].sum()))
+    ]
+    told += [
         f"Every timed step of the {name} fell into start-up: there is no steady state to price by."
         for name, cold in zip(SIDES, all_cold, strict=True)
         if cold
@@ -136,6 +155,12 @@ def notes(
         if last_config(summary.events).get("sampled")
     ]
     return told
+
+
+def _dropped(summary: Summary) -> int:
+    """Return how many rows were dropped while recording."""
+    marks = summary.events.filter((pl.col("event") == "mark") & (pl.col("kind") == DROPPED))
+    return int(marks["weight"].fill_null(1).sum())
 
 
 def _untimed(name: str, summary: Summary) -> str:

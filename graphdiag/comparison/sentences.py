@@ -12,6 +12,10 @@ from graphdiag.wording import count, figure, percent
 _NS_PER_MS = 1e6
 _NAMED = 0.02
 """Least share of the largest term at which a verdict names a term."""
+_MATERIAL = 0.05
+"""Least share of the change at which a verdict names a term."""
+Parts = list[tuple[str, Change]]
+"""Terms by name, the largest first."""
 
 WORDS = {
     "traffic_mix": ("other traffic", "other traffic"),
@@ -52,18 +56,26 @@ def verdict(split: Measured | None, change: Measured | None) -> Verdict:
                 f"by; record at least {FEWEST_STEPS}."
             ),
         )
+    if change.delta.ci95 is None:
+        return Verdict(
+            case=None,
+            sentence=(
+                f"No verdict: the mean step changed by {_signed(change.delta.value)} ms, and "
+                "without an interval nothing tells whether that is more than noise."
+            ),
+        )
     if not change.delta.is_real:
         return _as_long(split, change)
     slower = change.delta.value > 0
     told = f"The candidate is {'slower' if slower else 'faster'} by {_amount(change.delta)} a step"
-    parts = [] if split is None else _parts(split)
-    if split is None or not parts:
-        return Verdict(
-            case=None,
-            sentence=f"{told}." if split is None else f"{told}; no single cause is beyond noise.",
-        )
-    sentence = f"{told}: {_listed(parts)}.{_on_same_traffic(split, parts)}"
-    return _with_case(sentence, parts) if slower else Verdict(case=None, sentence=sentence)
+    if split is None:
+        return Verdict(case=None, sentence=f"{told}; what it is made of is not identifiable.")
+    causes, against = _parts(split, change.delta)
+    if not causes:
+        return Verdict(case=None, sentence=f"{told}. {_made_of_noise(split, change, against)}")
+    named = [*causes, *against]
+    sentence = f"{told}: {_listed(named)}.{_on_same_traffic(split, named)}"
+    return _with_case(sentence, causes) if slower else Verdict(case=None, sentence=sentence)
 
 
 def untimed(base: Metrics, candidate: Metrics) -> Verdict:
@@ -112,21 +124,31 @@ def waterfall(change: Measured) -> list[str]:
 
 def _as_long(split: Measured | None, change: Measured) -> Verdict:
     """Return the verdict where the change is within noise, in all; terms may have cancelled."""
-    parts = [] if split is None else _parts(split)
-    served = [part for part in parts if part[0] != "traffic_mix"]
+    causes, against = ([], []) if split is None else _parts(split, split.matched)
+    served = [part for part in causes if part[0] != "traffic_mix"]
     if split is None or not served or not split.matched.is_real:
-        sentence = f"No difference beyond noise: {_amount(change.delta)} a step."
+        sentence = f"No difference beyond noise: {_within(change.delta)} a step."
         return Verdict(case=None, sentence=sentence)
     slower = split.matched.value > 0
     sentence = (
-        f"A step takes as long as before ({_amount(change.delta)}), but on the same traffic the "
+        f"A step takes as long as before ({_within(change.delta)}), but on the same traffic the "
         f"candidate is {'slower' if slower else 'faster'} by {_amount(split.matched)} a step: "
-        f"{_listed(parts)}."
+        f"{_listed([*causes, *against])}."
     )
-    return _with_case(sentence, parts) if slower else Verdict(case=None, sentence=sentence)
+    return _with_case(sentence, served) if slower else Verdict(case=None, sentence=sentence)
 
 
-def _on_same_traffic(split: Measured, parts: list[tuple[str, Change]]) -> str:
+def _made_of_noise(split: Measured, change: Measured, against: Parts) -> str:
+    """Return sentences on a change of which no term that makes it up is beyond noise."""
+    way = 1 if change.delta.value > 0 else -1
+    largest = max(split.terms.items(), key=lambda part: part[1].value * way)
+    told = f"What it is made of is within noise, the largest part being {_listed([largest])}"
+    if against:
+        told += f"; beyond noise, the other way, is {_listed(against)}"
+    return f"{told}.{_on_same_traffic(split, [largest, *against])}"
+
+
+def _on_same_traffic(split: Measured, parts: Parts) -> str:
     """Return sentences on equal traffic and on tokens where traffic changed the time too."""
     if all(name != "traffic_mix" for name, _ in parts):
         return ""
@@ -141,38 +163,58 @@ def _on_same_traffic(split: Measured, parts: list[tuple[str, Change]]) -> str:
     return f"{told} A token takes {_amount(token)} {'more' if token.value > 0 else 'less'}."
 
 
-def _with_case(sentence: str, parts: list[tuple[str, Change]]) -> Verdict:
+def _with_case(sentence: str, causes: Parts) -> Verdict:
     """Return the verdict that blames the term that added most, where it is one of the four."""
-    worst = max(parts, key=lambda part: part[1].value)
-    case = next((name for name in CASES if name == worst[0]), None)
-    if case is None or worst[1].value <= 0:
+    worst = max(causes, key=lambda part: part[1].value)[0]
+    case = next((name for name in CASES if name == worst), None)
+    if case is None:
         return Verdict(case=None, sentence=sentence)
     return Verdict(case=case, sentence=f"{sentence} Case {CASES.index(case) + 1}: {ADVICE[case]}.")
 
 
-def _parts(split: Measured) -> list[tuple[str, Change]]:
-    """Return the terms beyond noise, largest first; what is dwarfed by the largest is left out."""
+def _parts(split: Measured, change: Change) -> tuple[Parts, Parts]:
+    """Return the terms that pull the way of ``change``, and those that pull the other.
+
+    Only what is beyond noise, and neither immaterial to the change nor dwarfed by another term.
+    """
     real = [(name, term) for name, term in split.terms.items() if term.is_real]
-    least = _NAMED * max((abs(term.value) for _, term in real), default=0.0)
+    largest = max((abs(term.value) for _, term in real), default=0.0)
+    least = max(_MATERIAL * abs(change.value), _NAMED * largest)
     named = [(name, term) for name, term in real if abs(term.value) >= least]
-    return sorted(named, key=lambda part: -abs(part[1].value))
+    named.sort(key=lambda part: -abs(part[1].value))
+    causes = [part for part in named if part[1].value * change.value > 0]
+    return causes, [part for part in named if part not in causes]
 
 
-def _listed(parts: list[tuple[str, Change]]) -> str:
+def _listed(parts: Parts) -> str:
     told = []
     for name, term in parts:
         words = WORDS[name][0 if term.value > 0 else 1]
-        told.append(f"{words} {'+' if term.value > 0 else '-'}{_ms(abs(term.value))}")
+        told.append(f"{words} {_signed(term.value)} ms")
     return ", ".join(told)
 
 
 def _amount(change: Change) -> str:
     """Return the size of a change with its interval, both in the direction of the change."""
-    size = abs(change.value)
+    size = _ms(abs(change.value))
     if change.ci95 is None:
-        return f"{_ms(size)} (no interval)"
+        return size
     low, high = sorted(end / _NS_PER_MS * (1 if change.value >= 0 else -1) for end in change.ci95)
-    return f"{_ms(size)} (95 %: {_number(low)} to {_number(high)})"
+    return f"{size} (95 %: {_number(low)} to {_number(high)})"
+
+
+def _within(change: Change) -> str:
+    """Return a change that may be noise with its interval, all with their signs."""
+    value = f"{_signed(change.value)} ms"
+    if change.ci95 is None:
+        return value
+    low, high = map(_signed, change.ci95)
+    return f"{value} (95 %: {low} to {high})"
+
+
+def _signed(ns: float) -> str:
+    text = _number(ns / _NS_PER_MS)
+    return f"+{text}" if ns > 0 and text != "0" else text
 
 
 def _decimals(ns: float) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from graphdiag.bootstrap import LEAST_STRETCHES, RESAMPLES, block_draws
-from graphdiag.metrics import is_real, is_target
+from graphdiag.metrics import is_real, is_replayed, is_target
 from graphdiag.runconfig import last_config, positive_int
 from graphdiag.steptable import Floats
 from graphdiag.summary import Summary
@@ -50,7 +50,12 @@ class Served:
 
     @property
     def rate(self) -> float | None:
-        """Tokens/s within the objective, start-up included; None where none are on record."""
+        """Tokens/s within the objective, start-up included; None where none are on record.
+
+        Requests of which none met it had no token within it, whether they tell their tokens or not.
+        """
+        if self.requests and not self.requests_met and self.seconds > 0:
+            return 0.0
         return rate(self.met, self.tokens, self.seconds)[0]
 
     @property
@@ -81,6 +86,12 @@ def rate(met: float, of_all: float, seconds: float) -> tuple[float | None, float
     if not of_all or seconds <= 0:
         return None, None
     return met / seconds, met / of_all
+
+
+def uses_graphs(summary: Summary) -> bool:
+    """Say whether steps replayed graphs or ran compiled code."""
+    ran = is_replayed() | (pl.col("mode") == "compiled")
+    return not summary.groups.filter(is_real() & is_target() & ran).is_empty()
 
 
 def measure_served(trace: Trace, summary: Summary, slo_itl_ms: float) -> Served:

@@ -14,19 +14,22 @@ from graphdiag.summary import Summary
 
 _NS_PER_MS = 1e6
 _KEYS = ["phase", "requested"]
+_SAME = [*_KEYS, "counts"]
+"""What two sizes must have in common to be one: rows and tokens are none."""
 
 
 def size_changes(base: Summary, candidate: Summary) -> list[SizeChange]:
     """Return every size that either run was asked for, by phase and size."""
-    both = _sizes(base, "base").join(
-        _sizes(candidate, "candidate"), on=_KEYS, how="full", coalesce=True, nulls_equal=True
+    sides = _sizes(base, "base"), _sizes(candidate, "candidate")
+    both = _told_apart(*sides).join(
+        _told_apart(*reversed(sides)), on=_SAME, how="full", coalesce=True, nulls_equal=True
     )
     change = pl.col("candidate_ms") - pl.col("base_ms")
     share = (pl.col("base_share") + pl.col("candidate_share")) / 2
     table = (
         both.with_columns(pl.col("base_steps", "candidate_steps").fill_null(0))
         .with_columns(change.alias("change_ms"), (change * share).alias("cost_ms_per_step"))
-        .drop("base_share", "candidate_share")
+        .drop("base_share", "candidate_share", "counts")
         .sort(_KEYS, nulls_last=True)
     )
     return [SizeChange(**row) for row in table.iter_rows(named=True)]
@@ -51,6 +54,15 @@ def replay_against_eager(
     return costs_of(setting)
 
 
+def _told_apart(mine: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    """Return the sizes of one side with what they count, where the other's count something else."""
+    axes = other.group_by("phase").agg(pl.col("axis").drop_nulls().unique().alias("others"))
+    table = mine.join(axes, on="phase", how="left")
+    unlike = (pl.col("others").list.len() > 0) & ~pl.col("axis").is_in(pl.col("others"))
+    counts = pl.when(unlike.fill_null(False)).then("axis").alias("counts")
+    return table.with_columns(counts).drop("axis", "others")
+
+
 def _sizes(summary: Summary, name: str) -> pl.DataFrame:
     steps = summary.groups.filter(is_real() & is_target()).with_columns(
         pl.col("phase").fill_null("unknown")
@@ -61,6 +73,7 @@ def _sizes(summary: Summary, name: str) -> pl.DataFrame:
         pl.col("weight").sum().alias(f"{name}_steps"),
         pl.when(timed > 0).then(mean).alias(f"{name}_ms"),
         timed.alias("timed"),
+        pl.col("axis").drop_nulls().first(),
     )
     share = pl.col("timed") / pl.col("timed").sum()
     buckets = (

@@ -33,9 +33,10 @@ def start_up(summary: Summary) -> StartUp:
     parts = _parts(made, first_step if isinstance(first_step, int) else None)
     unknown = made.is_empty() and "importer" in last_config(events)
     names = set(made["artifact"].drop_nulls())
-    used = steps.filter(
-        (is_replayed() | (pl.col("mode") == "compiled")) & pl.col("artifact").is_in(list(names))
-    )
+    ran = steps.filter(is_replayed() | (pl.col("mode") == "compiled"))
+    used = ran.filter(pl.col("artifact").is_in(list(names)))
+    # What served was made: where nothing made it on record, the record does not tell.
+    tells = bool(names) or (made.is_empty() and ran.is_empty())
     return StartUp(
         first_step_s=waited,
         compile_s=None if unknown else parts[0],
@@ -43,8 +44,8 @@ def start_up(summary: Summary) -> StartUp:
         capture_s=None if unknown else parts[2],
         rest_s=None if waited is None or unknown else max(waited - sum(parts), 0.0),
         artifacts=len(names) or most_made(made),
-        served=used["artifact"].n_unique() if names or made.is_empty() else None,
-        served_steps=int(used["weight"].sum()) if names or made.is_empty() else None,
+        served=used["artifact"].n_unique() if tells else None,
+        served_steps=int(used["weight"].sum()) if tells else None,
     )
 
 

@@ -16,6 +16,11 @@ from graphdiag.plots.style import empty, framed
 _EDGES = ({"low": 0.02, "high": 0.34}, {"low": -0.34, "high": -0.02})
 
 
+def in_a_step(amount: float | None) -> str:
+    """Return an amount in ms a step for the pointer."""
+    return wording.MISSING if amount is None else f"{wording.milliseconds(amount)} ms a step"
+
+
 def ledgers_of_both(found: Comparison) -> hv.Overlay | hv.Div:
     """Return what each case adds to a step in both, on one axis, and the means."""
     ledgers = (found.base.ledger, found.candidate.ledger)
@@ -28,10 +33,11 @@ def ledgers_of_both(found: Comparison) -> hv.Overlay | hv.Div:
             value: Charge | float = getattr(ledger, name)
             charge = value if isinstance(value, Charge) else Charge(ms_per_step=value, ci95=None)
             told = {
-                side: f"{title}, {wording.milliseconds(charge.ms_per_step)} ms a step",
+                side: f"{title}, {in_a_step(charge.ms_per_step)}",
                 "95 % interval": "" if name == "mean_ms" else interval(charge.ci95),
             }
-            bar = Bar(row, 0.0, charge.ms_per_step, color, told, side, ci95=charge.ci95, **edges)
+            length = charge.ms_per_step or 0.0
+            bar = Bar(row, 0.0, length, color, told, side, ci95=charge.ci95, **edges)
             drawn.append(bar)
     return framed(
         hv.Overlay(bars(drawn)),

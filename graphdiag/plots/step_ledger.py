@@ -10,7 +10,7 @@ from graphdiag.plots import palette
 from graphdiag.plots.lanes import Bar, bars, connectors, height, reach
 from graphdiag.plots.step_times import NO_TIMES
 from graphdiag.plots.style import empty, framed
-from graphdiag.titles import LEDGER_ROWS
+from graphdiag.titles import ledger_rows
 
 COLORS = {
     "achievable": palette.ACHIEVABLE,
@@ -29,18 +29,18 @@ def step_ledger(report: Report) -> hv.Overlay | hv.Div:
     found, labels, places, running = [], [], [], 0.0
     for row, (name, title) in enumerate(rows(ledger)):
         charge: Charge = getattr(ledger, name)
-        amount = charge.ms_per_step
+        amount = charge.ms_per_step or 0.0
         ends = None if charge.ci95 is None else tuple(running + end for end in charge.ci95)
         told = {
-            "ms a step": wording.figure(amount),
+            "ms a step": told_amount(charge.ms_per_step),
             "95 % interval": interval(charge.ci95),
-            "of the mean": wording.percent(amount / ledger.mean_ms if ledger.mean_ms else None),
+            "of the mean": share(charge.ms_per_step, ledger.mean_ms),
         }
         bar = Bar(row, running, running + amount, COLORS[name], told, ci95=ends)  # type: ignore[arg-type]
         running += amount
         found.append(bar)
         places.append((row, running))
-        labels.append(f"{title}\n{signed(amount) if row else wording.figure(amount)} ms")
+        labels.append(f"{title}\n{_amount(charge.ms_per_step, is_first=not row)}")
     told = {
         "ms a step": wording.figure(ledger.mean_ms),
         "95 % interval": "",
@@ -58,6 +58,22 @@ def step_ledger(report: Report) -> hv.Overlay | hv.Div:
     )
 
 
+def told_amount(amount: float | None) -> str:
+    """Return an amount in ms for the pointer."""
+    return wording.MISSING if amount is None else wording.figure(amount)
+
+
+def share(amount: float | None, of_all: float) -> str:
+    """Return an amount as a share of all, as the pointer shows it."""
+    return wording.percent(amount / of_all if amount is not None and of_all else None)
+
+
+def _amount(amount: float | None, *, is_first: bool) -> str:
+    if amount is None:
+        return wording.MISSING
+    return f"{wording.figure(amount) if is_first else signed(amount)} ms"
+
+
 def signed(amount: float) -> str:
     """Return an amount in ms with its sign; rounding errors are nothing."""
     rounded = round(amount, 9) + 0.0
@@ -67,7 +83,9 @@ def signed(amount: float) -> str:
 def rows(*ledgers: StepLedger) -> list[tuple[str, str]]:
     """Return attribute and title of what a ledger is made of, without stalls where none stalled."""
     stalled = any(ledger.stalled_steps for ledger in ledgers)
-    return [pair for pair in LEDGER_ROWS.items() if stalled or pair[0] != "stalls"]
+    unknown = [one.padding for one in ledgers if one.padding.ms_per_step is None]
+    titles = ledger_rows(unknown[0] if unknown else ledgers[0].padding)
+    return [pair for pair in titles.items() if stalled or pair[0] != "stalls"]
 
 
 def interval(ends: tuple[float, float] | None) -> str:

@@ -10,6 +10,9 @@ from graphdiag.comparison.regression import Slowdown
 from graphdiag.findings import Report
 from graphdiag.reporters import format as fmt
 
+_NEARLY_ALL = 0.9999
+"""Share of the steps from which on nothing is said of the others."""
+
 
 def broken_lines(
     report: Report, results: Sequence[Result], slowdowns: Sequence[Slowdown] = ()
@@ -46,25 +49,18 @@ def _broken(report: Report, result: Result) -> str:
 
 
 def _too_slow(slowdown: Slowdown) -> str:
-    if slowdown.change is None:
+    if not slowdown.is_judged:
         why = fmt.clean(slowdown.why or "").rstrip(".")
         return (
             f"slowdown against the baseline is {wording.MISSING}, so the limit of "
             f"{_most(slowdown)} cannot hold: {why}"
         )
-    noise = "" if slowdown.ci95 is not None else ", and the traces are too short to tell noise"
-    return (
-        f"a step is {_slower(slowdown)} than the baseline's on equal traffic, which is over the "
-        f"limit of {_most(slowdown)}{noise}"
-    )
+    return f"a step is {_slower(slowdown)}, which is over the limit of {_most(slowdown)}"
 
 
 def _no_slower(slowdown: Slowdown) -> str:
     noise = ", within noise" if slowdown.is_over else ""
-    return (
-        f"a step {_slower(slowdown)} than the baseline's on equal traffic{noise} "
-        f"(at most {_most(slowdown)})"
-    )
+    return f"a step {_slower(slowdown)}{noise} (at most {_most(slowdown)})"
 
 
 def _slower(slowdown: Slowdown) -> str:
@@ -78,8 +74,19 @@ def _slower(slowdown: Slowdown) -> str:
     elif share:
         interval = f" ({share.removeprefix(', ')})"
     word = "slower" if change >= 0 else "faster"
-    steady = "without start-up " if slowdown.steady else ""
-    return f"{steady}{wording.figure(abs(change))} ms{interval} {word}"
+    steady = " and without start-up" if slowdown.steady else ""
+    return (
+        f"{wording.figure(abs(change))} ms{interval} {word} than the baseline's on equal "
+        f"traffic{_of(slowdown)}{steady}"
+    )
+
+
+def _of(slowdown: Slowdown) -> str:
+    """Return how much of the two is on equal traffic, where some is not."""
+    if min(slowdown.shares) > _NEARLY_ALL:
+        return ""
+    base, candidate = (wording.percent(min(share, 1.0)) for share in slowdown.shares)
+    return f" ({base} of its steps and {candidate} of the candidate's)"
 
 
 def _most(slowdown: Slowdown) -> str:

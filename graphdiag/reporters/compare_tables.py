@@ -39,12 +39,12 @@ def sheets(found: Comparison) -> Iterator[Sheet]:
         yield known(_change(found))
     yield _both(found)
     yield known(_start_up(found))
-    if found.objectives is not None and found.objectives.slo_itl_ms is not None:
+    if found.objectives is not None and _tells_goodput(found.objectives):
         yield known(_goodput(found))
     if found.objectives is not None and found.objectives.first_token is not None:
         yield known(_first_token(found.objectives, found.objectives.first_token))
     sizes = _sizes(found)
-    if sizes.rows:
+    if sizes.rows and found.terms is not None:  # else a size is not the same thing in both
         yield known(sizes)
 
 
@@ -234,7 +234,7 @@ def _start_up(found: Comparison) -> Sheet:
         row("of it: load from cache", lambda one: _seconds(one.cache_load_s)),
         row("of it: capture", lambda one: _seconds(one.capture_s)),
         row("of it: rest", lambda one: _seconds(one.rest_s)),
-        row("artifacts made", lambda one: wording.count(one.artifacts)),
+        row("artifacts made", _made),
         row("artifacts that served", lambda one: _count(one.served)),
         row("steps they served", lambda one: _count(one.served_steps)),
     ]
@@ -248,6 +248,16 @@ def _start_up(found: Comparison) -> Sheet:
             "of the whole run.",
         ),
     )
+
+
+def _made(start: StartUp) -> str:
+    """Return how many artifacts were made; none on record where some served is no figure."""
+    return NA if not start.artifacts and start.served is None else wording.count(start.artifacts)
+
+
+def _tells_goodput(told: Objectives) -> bool:
+    """Say whether one of the two tells the tokens that came within the objective between them."""
+    return any(one.tokens_per_s is not None for one in (told.base, told.candidate))
 
 
 def _goodput(found: Comparison) -> Sheet:

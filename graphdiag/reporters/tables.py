@@ -14,7 +14,7 @@ from graphdiag import wording
 from graphdiag.checks import is_imported, nothing_made
 from graphdiag.findings import Charge, Gpu, Metrics, Report, SizeRow, StepLedger
 from graphdiag.reporters import format as fmt
-from graphdiag.titles import LEDGER_ROWS
+from graphdiag.titles import ledger_rows
 
 NA = "n/a"
 TOP_SIZES = 12
@@ -78,9 +78,12 @@ def _ledger(ledger: StepLedger) -> Sheet:
     def rounded(ms: float) -> str:
         return wording.figure(round(ms, digits) + 0.0)
 
-    for name, title in LEDGER_ROWS.items():
+    for name, title in ledger_rows(ledger.padding).items():
         charge: Charge = getattr(ledger, name)
         amount = charge.ms_per_step
+        if amount is None:
+            rows.append((title, NA, NA, NA))
+            continue
         if name in ("stalls", "residual") and abs(amount) < _NEGLIGIBLE * ledger.mean_ms:
             continue
         interval = NA
@@ -98,8 +101,17 @@ def _ledger(ledger: StepLedger) -> Sheet:
             f"Over {wording.count(ledger.steps, 'timed step')} and the compile and capture work "
             "among them, start-up included. Best achievable: exact replay of every batch. The "
             "intervals hold together.",
+            *_unpriced(ledger),
             *_stalls(ledger),
         ),
+    )
+
+
+def _unpriced(ledger: StepLedger) -> tuple[str, ...]:
+    if ledger.padding.ms_per_step is not None:
+        return ()
+    return (
+        "What padded rows cost is not identifiable from one bucket, and is in the best achievable.",
     )
 
 

@@ -12,6 +12,7 @@ from graphdiag.buckets.planner import plan_buckets
 from graphdiag.buckets.setting import of_summary, of_table
 from graphdiag.buckets.tables import parse_size_table
 from graphdiag.buckets.wishes import Wishes
+from graphdiag.diagnosis import report_of
 from graphdiag.errors import GraphdiagError
 from graphdiag.summary import summarize
 from graphdiag.trace import open_trace
@@ -166,6 +167,21 @@ def test_the_best_set_already_is_kept():
     assert answer.recommended is None
     assert "keep the current one" in answer.sentence
     assert answer.best_move is None
+
+
+def test_buckets_and_report_add_the_same_sizes():
+    sizes = [1 + (7 * i) % 32 for i in range(640)]
+    for buckets in ((32,), (1, 32)):
+        run = summary(engine_rows(sizes, buckets), capture_sizes=[*buckets], axis="requests")
+        added = report_of(run, "made by hand").recommendation
+        assert added.add
+        answer = plan(of_summary(run, "made by hand"))
+        if len(buckets) == 1:  # no other set of one size serves batches of 32
+            assert answer.recommended.buckets == added.buckets
+            assert answer.sentence.startswith(added.why)
+        else:
+            assert len(answer.recommended.buckets) == len(buckets)
+            assert any(note.endswith(added.why) for note in answer.notes)
 
 
 def test_traffic_that_drifts_is_warned_of():

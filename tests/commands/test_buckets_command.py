@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from graphdiag import cli
@@ -315,6 +315,15 @@ configs = st.fixed_dictionaries(
 
 
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(
+    [1],
+    [1],
+    {"axis": "requests", "engine": "sglang", "padding": False, "tensor_parallel": 1}
+    | {"request_pool": 1, "capture_sizes": [2]},
+    {},
+    False,
+    "decode",
+)
 @given(
     st.lists(st.integers(1, 400), min_size=1, max_size=60),
     st.lists(st.integers(1, 300), min_size=1, max_size=6),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.build import MS, event, write
-from tests.comparison.runs import chapter_one, replayed, steps
+from tests.comparison.runs import Rows, chapter_one, replayed, steps
 from tests.conftest import ROOT
 
 Run = Callable[..., tuple[int, str, str]]
@@ -190,7 +190,8 @@ def test_check_leaves_start_up_out_of_the_steady_period(run: Run, pair: tuple[st
     arguments = ("--max-slowdown", "10%", "--period", "steady")
     code, out, _ = run("check", pair[1], "--baseline", pair[0], *arguments)
     assert code == 0
-    assert "a step without start-up 0.5 ms" in out
+    assert "a step 0.5 ms (" in out
+    assert " slower than the baseline's on equal traffic and without start-up (at most" in out
 
 
 def test_check_says_why_a_slowdown_is_not_identifiable(
@@ -198,13 +199,36 @@ def test_check_says_why_a_slowdown_is_not_identifiable(
 ) -> None:
     rows = [{**row, "dur_ns": None} for row in chapter_one(60)[0]]
     untimed = str(write(rows, tmp_path / "untimed.parquet"))
-    code, out, _ = run("check", pair[1], "--baseline", untimed, "--max-slowdown", "50%")
-    assert code == 1
+    code, out, err = run("check", pair[1], "--baseline", untimed, "--max-slowdown", "50%")
+    assert code == 2
+    assert err == f"graphdiag: {pair[1]} cannot be held against the baseline.\n"
     assert out == (
         "slowdown against the baseline is not identifiable, so the limit of 50 % cannot hold: The "
         "change in step time: the 60 steps of the base carry no times; record its engine to get "
         "them (graphdiag record, graphdiag attach)\n"
     )
+    code, out, err = run("check", pair[1], "--baseline", untimed, "--max-padding", "1%")
+    assert code == 1
+    assert err == f"graphdiag: 2 of 2 limits broken by {pair[1]}.\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (chapter_one(5)[1], "Whether the change is more than noise: the candidate is too short"),
+        (
+            [{**row, "phase": "verify"} for row in chapter_one(60)[1]],
+            "the base's times tell nothing of verify steps",
+        ),
+    ],
+)
+def test_check_is_no_pass_where_the_two_cannot_be_held_against_each_other(
+    run: Run, pair: tuple[str, str], tmp_path: Path, rows: Rows, why: str
+) -> None:
+    other = str(write(rows, tmp_path / "other.parquet"))
+    code, out, err = run("check", other, "--baseline", pair[1])
+    assert (code, err) == (2, f"graphdiag: {other} cannot be held against the baseline.\n")
+    assert why in out
 
 
 @pytest.mark.parametrize(

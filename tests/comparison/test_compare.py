@@ -204,7 +204,8 @@ def test_other_axes_cannot_be_split():
         "What the change is made of: the sizes of decode steps count requests in the base and "
         "tokens in the candidate; record both on one axis."
     ]
-    assert found.verdict.sentence.endswith(" a step.")
+    assert found.verdict.sentence.endswith(" a step; what it is made of is not identifiable.")
+    assert all(not (one.base_steps and one.candidate_steps) for one in found.sizes)
 
 
 @pytest.mark.parametrize(("column", "word"), [("phase", "phase"), ("requested", "size")])

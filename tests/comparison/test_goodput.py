@@ -222,18 +222,72 @@ def test_a_longer_start_is_paid_back_by_the_gain():
     assert judged(pair[::-1], starts=(starting(10.0), starting(70.0))).repaid_after_s is None
 
 
-def test_too_few_moments_give_no_interval():
+def test_without_an_interval_it_is_not_known_whether_it_has_succeeded():
     pair = served(even(4.0, 2), 5.0), served(even(3.0, 2), 5.0)
     told = judged(pair)
     assert told.gain_ci95 is None
-    assert told.succeeded
+    assert told.gain_tokens_per_s > 0
+    assert told.succeeded is None
+    assert "not identifiable, because without an interval nothing tells" in told.sentence
+    assert "what the base and the candidate served after start-up is too short" in told.sentence
+    assert "produces 3,333 tokens/s against 2,500 tokens/s with" in told.sentence
+    found = compared(even(4.0, 2), even(3.0, 2), Slo(5.0)).objectives
+    assert "noise: the base is too short (2 timed steps) to be cut into" in found.sentence
+
+
+def test_a_loss_in_one_objective_is_known_without_the_other():
+    lost = served(even(3.0), 5.0), served(even(4.0), 5.0)
+    few = requested([*even(4.0), *asked(2, lambda i: 50)], 100.0)
+    told = judge(lost, (few, few), (START, START), 5.0, 100.0)
+    assert told.succeeded is False
+    assert " is included: no. Within" in told.sentence
+
+
+def test_a_candidate_without_graphs_is_no_graph_mode():
+    graphs, off = chapter_one(300)[::-1]
+    told = compared(graphs, off, Slo(5.5)).objectives.sentence
+    assert told.startswith("The change has succeeded only if it improves the service after its")
+    assert compared(off, graphs, Slo(5.5)).objectives.sentence.startswith("A graph mode has")
+
+
+def test_requests_of_which_none_was_in_time_are_no_goodput():
+    none = [
+        event("request", 10.0 * i, dur_ns=500 * MS, tokens_in=5, tokens_out=0) for i in range(400)
+    ]
+    met = requested([*even(4.0), *asked(400, lambda i: 50)], 100.0)
+    missed = requested([*even(4.0), *none], 100.0)
+    told = judge((None, None), (met, missed), (START, START), None, 100.0)
+    assert told.succeeded is False
+    assert " is included: no. The first token came within 100 ms for 0 % of" in told.sentence
+    assert told.first_token.candidate.tokens_per_s == 0
+    silent = [{**row, "tokens_out": None} for row in asked(400, lambda i: 50)]
+    unknown = requested([*even(4.0), *silent], 100.0)
+    told = judge((None, None), (met, unknown), (START, START), None, 100.0)
+    assert told.succeeded is None
+    assert "because no token of the requests of the candidate is on record" in told.sentence
+
+
+def test_steps_without_times_are_named():
+    rows = [{**row, "dur_ns": None} for row in even(4.0, 60)]
+    told = compared(even(4.0, 60), rows, Slo(5.0)).objectives.sentence
+    assert "because the steps of the candidate do not tell their times" in told
+
+
+def test_dropped_rows_are_named_where_requests_are_missing():
+    lost = event("mark", 1.0, kind="dropped", weight=400)
+    asking = [*even(4.0, 60), *asked(40, lambda i: 50)]
+    found = compared(asking, [*even(4.0, 60), lost], Slo(ttft_ms=100.0))
+    (told,) = [one for one in found.not_identifiable if "first token" in one]
+    assert "no request of the candidate is on record, and 400 rows were dropped while" in told
 
 
 def test_the_first_token_is_not_in_a_trace():
     found = compared(*chapter_one(60), Slo(ttft_ms=200.0))
     assert found.objectives.slo_ttft_ms == 200.0
     assert found.objectives.succeeded is None
-    assert "no objective between tokens was given (--slo-itl-ms)" in found.objectives.sentence
+    told = found.objectives.sentence
+    assert "no request of the base and no request of the candidate is on record, and no" in told
+    assert "objective between tokens was given (--slo-itl-ms)" in told
     (told,) = [one for one in found.not_identifiable if "first token" in one]
     assert "vllm:time_to_first_token_seconds" in told
 
@@ -243,5 +297,9 @@ def test_different_traffic_is_said():
     large = steps((8, 16, 32, 32, 32), 300, replayed)
     told = "but the two served different traffic"
     assert told in compared(small, large, Slo(8.0)).objectives.sentence
+    # One bucket for all: a step of half the requests takes as long.
+    many, few = ((20, 24, 30), (10, 12, 15))
+    halved = [steps(sizes, 300, lambda size: replayed(size, (32,))) for sizes in (many, few)]
+    assert told in compared(*halved, Slo(8.0)).objectives.sentence
     same = steps(SIZES, 300, replayed)
     assert told not in compared(same, same, Slo(8.0)).objectives.sentence

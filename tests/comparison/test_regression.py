@@ -41,11 +41,19 @@ def test_a_slowdown_breaks_the_bound_only_beyond_it_and_beyond_noise():
     assert slowdown(0.1, (-0.01, 0.21)).holds
     assert slowdown(0.1, (-0.01, 0.21)).is_over
     assert slowdown(-0.4, (-0.5, -0.3)).holds
-    assert not slowdown(0.1, None).holds
-    assert slowdown(0.01, None).holds
     assert not slowdown(0.1, bound=Bound(0.09, is_ms=True)).holds
     assert slowdown(0.1, bound=Bound(0.2, is_ms=True)).holds
-    assert not slowdown(None).holds
+
+
+def test_what_cannot_be_judged_does_not_hold():
+    for unknown in (slowdown(None), slowdown(0.1, None), slowdown(0.01, None)):
+        assert not unknown.is_judged
+        assert not unknown.holds
+    assert slowdown(0.1).is_judged
+    short = steps(SIZES, 5, replayed)
+    held = hold_slowdown(compared(short, short), ONE_PERCENT, steady=False)
+    assert not held.is_judged
+    assert held.why.startswith("Whether the change is more than noise: the base is too short")
 
 
 def test_the_change_is_that_on_equal_traffic():

@@ -75,6 +75,11 @@ def test_an_import_that_shows_no_work_does_not_tell_what_it_took():
     assert found.rest_s is None
 
 
+def test_graphs_that_served_and_nothing_made_on_record():
+    found = measured(event("run", 0, config={}), step(8, 8, 4 * S, artifact="decode/8"))
+    assert (found.artifacts, found.served, found.served_steps) == (0, None, None)
+
+
 def test_graphs_without_names_are_counted_and_their_use_is_not_known():
     found = measured(
         event("run", 0, config={"importer": "vllm_log"}),

@@ -16,7 +16,7 @@ from rich.text import Text
 from sample_comparisons import GOLDEN, NAMES, read
 from sample_reports import NASTY
 
-from graphdiag.comparison.answer import Comparison, Terms
+from graphdiag.comparison.answer import Comparison, Goodput, Terms
 from graphdiag.reporters import compare_markdown, compare_tables, compare_text
 from graphdiag.reporters import json as reporter
 
@@ -91,7 +91,20 @@ def test_what_is_unknown_is_said_and_never_zero() -> None:
     assert "What the change is made of" not in shown
     assert "Mean step time" not in shown
     assert "  of it: compile              n/a        0 s" in shown
+    assert "  artifacts made              n/a          3" in shown
     assert "mode           not recorded  FULL" in shown
+
+
+def test_a_table_without_a_figure_is_left_out() -> None:
+    found = read("chapter_one")
+    titles = ("Goodput: tokens at most", "Sizes whose change costs most")
+    assert all(title in compare_text.render(found) for title in titles)
+    assert found.objectives is not None
+    none = Goodput(tokens_per_s=None, share=None, steady_tokens_per_s=None, steady_share=None)
+    silent = msgspec.structs.replace(found.objectives, base=none, candidate=none)
+    # Without terms a size is not the same thing in both, such as rows here and tokens there.
+    bare = msgspec.structs.replace(found, terms=None, objectives=silent)
+    assert not any(title in compare_text.render(bare) for title in titles)
 
 
 def test_lists_show_what_only_one_of_them_holds() -> None:

@@ -1,0 +1,83 @@
+"""Which slices of time hold steps, so that an idle hour takes none of the few that there are.
+
+A slice is ``t_ns >> shift``. Slices are as narrow as can be while at most :data:`MOST_SLICES` hold
+rows: that depends on when rows began alone, not on the order or the parts they are read in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from graphdiag.trace import Trace
+
+MOST_SLICES = 32
+"""Most slices that hold rows."""
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Busy:
+    """The ``slices`` that hold rows, ascending, of ``2**shift`` ns each."""
+
+    shift: int
+    slices: Ints
+
+    def merge(self, other: Busy) -> Busy:
+        """Return the slices of both."""
+        shift = max(self.shift, other.shift)
+        each = [one.slices >> (shift - one.shift) for one in (self, other)]
+        return narrowest(np.unique(np.concatenate(each)), shift)
+
+
+NOTHING = Busy(0, np.empty(0, np.int64))
+
+
+def narrowest(times: Ints, shift: int = 0, widest: int = 63) -> Busy:
+    """Return the slices of ``times``, ascending and in units of ``2**shift`` ns, none narrower.
+
+    None is wider than ``2**widest`` ns, however many there are.
+    """
+    if not len(times):
+        return Busy(shift, times)
+    # From slices that the whole span cannot fill downwards: of a busy stretch that is one look.
+    wider = (int(times[-1] - times[0]) // (MOST_SLICES - 1)).bit_length()
+    wider = min(wider, max(widest - shift, 0))
+    while wider and _number(times >> (wider - 1)) <= MOST_SLICES:
+        wider -= 1
+    return Busy(shift + wider, _each_once(times >> wider))
+
+
+def busy_slices(trace: Trace) -> Busy:
+    """Return the slices in which steps or requests of ``trace`` began.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
+    """
+    found = NOTHING
+    for one in trace.map(("event", "t_ns"), _of_batch):
+        found = found.merge(one)
+    return found
+
+
+def _of_batch(rows: pl.DataFrame) -> Busy:
+    began = rows.filter(pl.col("event").is_in(["step", "request"]))["t_ns"].drop_nulls()
+    times = began.cast(pl.Int64).to_numpy()
+    in_order = bool((times[1:] >= times[:-1]).all())
+    return narrowest(times if in_order else np.sort(times))
+
+
+def _number(ascending: Ints) -> int:
+    return int(np.count_nonzero(ascending[1:] != ascending[:-1])) + 1
+
+
+def _each_once(ascending: Ints) -> Ints:
+    kept = np.ones(len(ascending), dtype=bool)
+    kept[1:] = ascending[1:] != ascending[:-1]
+    return ascending[kept]
