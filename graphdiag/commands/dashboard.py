@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 
 import click
 
@@ -39,8 +38,7 @@ def command(sources: tuple[str, ...], port: int, show: bool) -> None:
         ) from error
     if sys.stderr.isatty():
         click.echo("Reading ...", err=True)
-    with suppress(KeyboardInterrupt):
-        serve(sources, port, show=show, ready=_say)
+    serve(sources, port, show=show, ready=_say)
 
 
 def _say(url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -57,6 +58,7 @@ def serve(
         try:
             server.io_loop.start()
         finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is ending: one Ctrl-C is enough
             server.stop(wait=False)
 
 

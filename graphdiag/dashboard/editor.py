@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import panel as pn
 
 from graphdiag.buckets.whatif import WhatIf
@@ -11,6 +13,8 @@ from graphdiag.dashboard.state import Choice, Found
 _MOST_OFFERED = 160
 """Sizes that are offered as buttons; others are typed."""
 _PADDED = 8
+_OTHER = "Another size"
+_LARGEST = 1 << 20
 
 
 class Editor:
@@ -33,9 +37,7 @@ class Editor:
             css_classes=["sizes"],
             sizing_mode="stretch_width",
         )
-        self._other = pn.widgets.IntInput(
-            name="Another size", start=1, end=1 << 20, value=None, width=130, stylesheets=sheets
-        )
+        self._other = pn.widgets.TextInput(name=_OTHER, width=230, stylesheets=sheets)
         self._reset = pn.widgets.Button(
             name="Back to the current list", stylesheets=sheets, width=190
         )
@@ -90,6 +92,30 @@ class Editor:
             self._choice.sizes = tuple(sorted(self._buttons.value))
 
     def _typed(self, _: object) -> None:
-        if self._other.value is not None:
-            self.toggle(self._other.value)
-            self._other.value = None
+        text = self._other.value.strip()
+        if not text or self._found is None or self._found.buckets is None:
+            return
+        try:
+            size = read_size(text)
+        except ValueError as error:
+            self._other.name = f"{_OTHER}: {error}"
+            return
+        sizes = self._sizes(self._found.buckets)
+        self._other.param.update(value="", name=_OTHER)
+        self._choice.sizes = tuple(sorted({*sizes, size}))
+
+
+def read_size(text: str) -> int:
+    """Return the size that a person typed.
+
+    Raises
+    ------
+    ValueError
+        When it is no size to capture; the sentence says why.
+    """
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        raise ValueError(f"{text[:20]} is no whole number from 1 to {_LARGEST:,}.")
+    size = int(text)
+    if not 1 <= size <= _LARGEST:
+        raise ValueError(f"{size} is not from 1 to {_LARGEST:,}.")
+    return size

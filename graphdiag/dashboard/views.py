@@ -187,17 +187,24 @@ class TraceView:
 
     def _select(self, window: TimeRange | None) -> None:
         self.choice.window = window
-        self._window.value = ""
+        self._window.param.update(value="", name="Window")
 
     def _typed(self, _: object) -> None:
         text = self._window.value
         if not text or self._found is None:
             return
         try:
-            self.choice.window = parse_window(text).over(self._found.first_ns)
-            self._window.name = "Window"
+            window = parse_window(text).over(self._found.first_ns)
         except ValueError:
             self._window.name = "Window: give START..END"
+            return
+        with self._source.lock:
+            span = self._source.live.span
+        if span is not None and not window.meets(*span):
+            self._window.name = f"Window: no step began {window.words()}"
+            return
+        self.choice.window = window
+        self._window.name = "Window"
 
 
 def _heading(title: str, reading: str) -> pn.pane.HTML:

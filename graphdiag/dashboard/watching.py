@@ -23,7 +23,7 @@ _AFTER_TROUBLE = 20
 
 
 class Watched:
-    """One source, read when asked to; a recorded trace is read on, anything else once.
+    """One source, read when asked to; a recording's folder is read on, a single file once.
 
     Attributes
     ----------
@@ -39,11 +39,14 @@ class Watched:
 
     def __init__(self, path: str, opened: ExitStack) -> None:
         self.name = printable(path)
-        self.grows = all(map(looks_like_trace, resolve(path)))
+        places = resolve(path)
+        is_trace = all(map(looks_like_trace, places))
+        sealed = len(places) == 1 and places[0].path.endswith(".parquet")
+        self.grows = is_trace and (not sealed or places[0].is_folder())
         self.error: str | None = None
         self.lock = threading.Lock()
         self._path = path
-        self._read_once = None if self.grows else opened.enter_context(open_source([path]))
+        self._read_once = None if is_trace else opened.enter_context(open_source([path]))
         self.live = LiveTrace(self._open)
 
     @property

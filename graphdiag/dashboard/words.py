@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from graphdiag import wording
 from graphdiag.buckets.answer import Plan
@@ -18,6 +18,8 @@ from graphdiag.reporters import format as fmt
 from graphdiag.reporters.advice import ENGINE_NAMES, advice
 from graphdiag.reporters.advice import sizes as recommended
 from graphdiag.reporters.case_cards import case_cards
+from graphdiag.reporters.html.templating import environment_of
+from graphdiag.reporters.report_html import about
 from graphdiag.timerange import iso
 
 MOST_LINES = 30
@@ -70,18 +72,19 @@ def status(name: str, found: Found | None, error: str | None, *, grows: bool) ->
 
 
 def window(found: Found) -> str:
-    """Return which stretch of the trace the figures are of, and how ends are chosen."""
+    """Return what the figures are of: the source, the stretch of it, and how ends are chosen."""
     chosen = found.chosen.window
     width = wording.duration(found.cell_ns / 1e9)
     told = None
     if chosen is not None:
-        start, end = ((ns - found.first_ns) / 1e9 for ns in (chosen.start_ns, chosen.end_ns))
+        ends = (chosen.start_ns, chosen.end_ns)  # a border may lie before the first event
+        start, end = (max(0, ns - found.first_ns) / 1e9 for ns in ends)
         told = {
             "start": f"{start:,.3f}",
             "end": f"{end:,.3f}",
             "flag": f"--window {iso(chosen.start_ns)}..{iso(chosen.end_ns)}",
         }
-    return _render("window.html", told=told, width=width)
+    return _render("window.html", about=about(found.report), told=told, width=width)
 
 
 def edited(now: Priced | None, then: Priced, notes: Sequence[str]) -> str:
@@ -135,13 +138,6 @@ def _render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader(__package__),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters["clean"] = fmt.clean
+    environment = environment_of(__package__)
     environment.globals["pasted"] = lambda text: fmt.clean(text, MOST_PASTED)
     return environment

@@ -28,10 +28,11 @@ MS = 1_000_000
 
 @dataclass(frozen=True)
 class Served:
-    """A dashboard that runs: its address, and the recording that it watches."""
+    """A dashboard that runs: its address, the recording that it watches, its process."""
 
     url: str
     recorder: Recorder
+    server: subprocess.Popen[str]
 
 
 def recorded(recorder: Recorder, size: int, times: int) -> None:
@@ -68,7 +69,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     told = server.stderr.readline()
     url = re.search(r"http://127\.0\.0\.1:\d+/", told)
     assert url, told + server.stderr.read()
-    yield Served(url[0], recorder)
+    yield Served(url[0], recorder, server)
     recorder.close()
     server.send_signal(2)
     assert server.wait(timeout=20) == 0
@@ -183,6 +184,11 @@ def check_that_a_selected_range_gives_what_report_gives(page: Dashboard) -> None
     assert page.tile(0, "steps") != page.tile(1, "steps")
     page.trace(1).get_by_role("button", name="Whole trace").click()
     page.until(lambda: page.found(1) == "8000", 15)
+    typed = page.trace(1).get_by_label("Window", exact=False)
+    typed.fill("90..")
+    typed.press("Enter")
+    page.trace(1).get_by_text("no step began from").wait_for(timeout=10_000)
+    assert page.trace(1).get_by_text("Simulated: ").first.is_visible()
 
 
 def check_that_the_bucket_editor_moves_padding_and_the_flag(page: Dashboard) -> None:
@@ -238,6 +244,17 @@ def check_that_only_its_own_page_may_talk_to_it(served: Served, browser: Browser
     assert refused == "refused"
 
 
+def check_that_a_page_without_its_server_says_so(
+    open_page: Callable[..., Dashboard], served: Served
+) -> None:
+    page = open_page()
+    told = page.tab.get_by_role("alert")
+    assert not told.is_visible()
+    served.server.send_signal(2)
+    told.wait_for(timeout=15_000)
+    assert "No longer connected" in told.inner_text()
+
+
 def test_the_page(open_page: Callable[..., Dashboard], served: Served, browser: Browser) -> None:
     """All of it in one test: workers of a parallel run share neither server nor page."""
     page = open_page(viewport={"width": 1700, "height": 1000})
@@ -249,3 +266,4 @@ def test_the_page(open_page: Callable[..., Dashboard], served: Served, browser: 
     check_that_only_its_own_page_may_talk_to_it(served, browser)
     page.tab.close()
     check_a_phone_in_the_dark(open_page)
+    check_that_a_page_without_its_server_says_so(open_page, served)

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("panel", reason='needs pip install "graphdiag[dashboard]"')
 
 from graphdiag.dashboard import words
+from graphdiag.dashboard.editor import read_size
 from graphdiag.dashboard.state import Choice, find
 from graphdiag.dashboard.watching import Watched, watching
 from graphdiag.errors import GraphdiagError
@@ -57,6 +58,22 @@ def test_the_page_says_which_stretch_it_is_of_and_how_report_gets_it():
     assert some.chosen.window.start_ns <= first + 10 * 10**9
     assert some.report.steps < some.steps == 8000
     assert (some.ranks, some.phases, some.runners) == ([], ["decode"], ["target"])
+    assert "Simulated: " in told
+    early = found(practice, window=TimeRange(first - 5 * 10**9, first + 5 * 10**9))
+    assert "of <b>0.000 s to " in words.window(early)
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "abc", "13.5", "1048577", "9" * 30])
+def test_what_is_no_size_is_refused_with_a_word(text):
+    with pytest.raises(ValueError, match="from 1 to 1,048,576"):
+        read_size(text)
+    assert read_size("13") == 13
+
+
+def test_a_single_file_is_read_once():
+    practice = watched(ROOT / "sample_traces" / "practice.parquet")
+    assert not practice.grows
+    assert practice.version == 1
 
 
 def test_the_list_is_priced_and_graphs_captured_before_a_stretch_take_memory_in_it():

@@ -18,11 +18,12 @@ from typing import Any
 import holoviews as hv
 from bokeh.embed import json_item
 from bokeh.resources import Resources
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from graphdiag import __version__
 from graphdiag.findings import AuditFinding
 from graphdiag.reporters import format as fmt
+from graphdiag.reporters.html.templating import environment_of
 from graphdiag.reporters.tables import Sheet
 
 MOST_LINES = 100
@@ -179,14 +180,7 @@ def _drawn(figure: Figure, number: int) -> dict[str, Any]:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader(__package__),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters["clean"] = fmt.clean
+    environment = environment_of(__package__)
     # Bokeh reads its items in order: a reference comes after what it refers to.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
     return environment
