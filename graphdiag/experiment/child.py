@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from graphdiag.experiment.orphan import PARENT_VARIABLE
+
 _LOOK_S = 0.05
 _STOP_S = 10.0
 """How long an interrupted run has to write its trace to the end."""
@@ -28,7 +30,7 @@ def run_child(
         # A session of its own: Ctrl-C reaches it through us alone, and once.
         child = subprocess.Popen(
             command,
-            env=environment,
+            env={**environment, PARENT_VARIABLE: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -69,17 +71,24 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Take SIGTERM for an interruption, so that no run outlives us."""
+    """Take SIGTERM, and SIGHUP where it is not ignored, for an interruption."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # as nohup leaves it
+    }
     try:
-        before = signal.signal(signal.SIGTERM, interrupt)
+        for number in before:
+            signal.signal(number, interrupt)
     except ValueError:  # not in the main thread, where no signal arrives either
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -22,6 +22,7 @@ from graphdiag.experiment.seen import SeenMode, see
 from graphdiag.experiment.setting import Ran, Setting
 from graphdiag.experiment.tablerow import table_row
 from graphdiag.experiment.verdict import best_mode
+from graphdiag.runconfig import capture_sizes, last_config
 from graphdiag.wording import count, figure, size_in_bytes
 
 _SLACK = 1.5
@@ -78,7 +79,7 @@ def outcome(setting: Setting, ran: Sequence[Ran], *, interrupted: bool) -> Exper
         bucket_change=change,
         runs=[_run(one) for one in ran],
         not_identifiable=[*_not_measured(setting, ran, rows), *change_unknown],
-        notes=_notes(setting, ran, rows, interrupted=interrupted),
+        notes=_notes(setting, ran, modes, rows, interrupted=interrupted),
     )
 
 
@@ -118,20 +119,21 @@ def _bucket_change(
     graphs = next((mode for mode in modes if mode.mode == "graphs"), None)
     if graphs is None or not setting.buckets:
         return None, []
+    captured = _captured(setting, graphs)
     name = ", ".join(run.source for run in graphs.runs)
     baseline = base.summary if base.mode == "eager" else None
     try:
         chosen = setting_of(
-            graphs.summary, name, phase="decode", current=setting.buckets, baseline=baseline
+            graphs.summary, name, phase="decode", current=captured, baseline=baseline
         )
-        mib = chosen.memory.mib(setting.buckets)
-        wishes = Wishes(max_graphs=len(setting.buckets), budget_mib=mib)
+        mib = chosen.memory.mib(captured)
+        wishes = Wishes(max_graphs=len(captured), budget_mib=mib)
         answer = plan_buckets(chosen, wishes)
     except GraphdiagError as error:
         return None, [f"Which bucket to change: {error}"]
     if answer.current is None:
         return None, ["Which bucket to change: no captured size is on record."]
-    graphs_told = count(len(setting.buckets), "graph")
+    graphs_told = count(len(captured), "graph")
     held = None if mib is None else size_in_bytes(round(mib * MIB))
     budget = graphs_told if held is None else f"{graphs_told} and {held}"
     change = answer.best_single_change
@@ -146,6 +148,13 @@ def _bucket_change(
             else change.sentence
         ),
     ), []
+
+
+def _captured(setting: Setting, graphs: SeenMode) -> list[int]:
+    """Return the sizes that the runs captured for decoding, which a fault may have changed."""
+    if setting.piecewise:  # the configuration lists those of prompts among them
+        return list(setting.buckets)
+    return capture_sizes(last_config(graphs.summary.events)) or list(setting.buckets)
 
 
 def _run(ran: Ran) -> Run:
@@ -177,7 +186,12 @@ def _not_measured(setting: Setting, ran: Sequence[Ran], rows: Sequence[Mode]) ->
 
 
 def _notes(
-    setting: Setting, ran: Sequence[Ran], rows: Sequence[Mode], *, interrupted: bool
+    setting: Setting,
+    ran: Sequence[Ran],
+    modes: Sequence[SeenMode],
+    rows: Sequence[Mode],
+    *,
+    interrupted: bool,
 ) -> list[str]:
     notes = []
     planned = len(setting.order())
@@ -188,6 +202,13 @@ def _notes(
             f"whole, in {setting.folder}."
         )
     notes += setting.left_out
+    if setting.faults and set(setting.modes) == {"eager"}:
+        notes.append("No fault shows in eager alone: run the graphs mode beside it.")
+    graphs = next((mode for mode in modes if mode.mode == "graphs"), None)
+    captured = [] if graphs is None else _captured(setting, graphs)
+    if captured and setting.buckets and captured != sorted(setting.buckets):
+        told = ", ".join(map(str, captured))
+        notes.append(f"The graphs mode captured {told}, in place of the sizes asked for.")
     notes += [str(one.sentence) for one in ran if one.ended == "failed"]
     if setting.rounds == 1:
         notes.append("Each mode ran once: no start with a compile cache, and no second opinion.")

@@ -12,6 +12,10 @@ MODES = ("eager", "compiled", "graphs")
 """Ways to execute: as it is, by ``torch.compile`` with dynamic shapes, by an artifact a bucket."""
 
 
+MOST_REQUESTS = 256
+"""Largest batch that the bundled engine may be told to take."""
+
+
 class Request(msgspec.Struct, frozen=True):
     """One request of a workload.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import msgspec
@@ -89,7 +90,14 @@ def _ask(python: str, engine: str, *, compiling: bool) -> _Told:
     command = [python, "-c", _SCRIPT, engine, str(int(compiling))]
     shown = printable(python)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+        done = subprocess.run(
+            command,
+            # From 3.11 on: a person's files lie in the folder that we are called in.
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+        )
     except (FileNotFoundError, PermissionError) as error:
         raise GraphdiagError(
             f"--python {shown}: {error.strerror or error}; name a Python that runs."

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from graphdiag.experiment.engine.worker import process_start
+from graphdiag.experiment.orphan import end_with_parent
 from graphdiag.experiment.plan import Request, RunPlan, RunResult
 from graphdiag_collectors import plugin, session
 from graphdiag_collectors.recorder import TRACE_VARIABLE
@@ -35,6 +36,7 @@ _PREPARING = ("_update_states", "_prepare_inputs")
 
 def main(arguments: Sequence[str]) -> int:
     """Run the plan that the arguments name; return the exit code."""
+    end_with_parent()
     started = process_start()
     plan_file, result_file = map(Path, arguments)
     plan = msgspec.json.decode(plan_file.read_bytes(), type=RunPlan)

@@ -14,7 +14,7 @@ from math import isfinite
 
 from graphdiag.errors import GraphdiagError
 from graphdiag.experiment.arrivals import read_arrivals
-from graphdiag.experiment.plan import EngineSize, Request
+from graphdiag.experiment.plan import MOST_REQUESTS, EngineSize, Request
 from graphdiag.paths import printable
 from graphdiag.wording import count, figure
 
@@ -75,7 +75,7 @@ def make_workload(told: str, wanted: Wanted | None = None) -> Workload:
     name, colon, value = told.partition(":")
     made = _KINDS.get(name)
     if made is None or (colon and not value):
-        raise GraphdiagError(f"--workload {printable(told)}: is none; give {FORMS}.")
+        raise GraphdiagError(f"--workload {printable(told)} is none; give {FORMS}.")
     return made(value, wanted)
 
 
@@ -95,6 +95,11 @@ def _practice(value: str, wanted: Wanted) -> Workload:
 
 def _sweep(value: str, wanted: Wanted) -> Workload:
     largest = _whole(value, "--workload sweep") if value else wanted.size.max_requests
+    if largest > MOST_REQUESTS:
+        raise GraphdiagError(
+            f"--workload sweep:{largest}: a batch has {MOST_REQUESTS} requests at most; give a "
+            "smaller largest batch."
+        )
     if largest > wanted.size.max_requests:
         raise GraphdiagError(
             f"--workload sweep:{largest}: the engine takes "

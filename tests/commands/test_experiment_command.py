@@ -27,7 +27,7 @@ def ready(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--workload", "nosuch"], "--workload nosuch: is none; give practice, sweep"),
+        (["--workload", "nosuch"], "--workload nosuch is none; give practice, sweep"),
         (["--modes", "eager,fast"], "'fast' is no mode; give some of eager,compiled,graphs."),
         (["--modes", "eager,eager"], "names a mode twice"),
         (["--buckets", "0,4"], "0"),

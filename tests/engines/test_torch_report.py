@@ -147,7 +147,7 @@ def test_inductor_without_cuda_graphs_is_told(folder: Path) -> None:
     assert one.data["times"] == 1
 
 
-def test_the_example_has_a_verdict_of_its_own(tmp_path: Path) -> None:
+def test_the_example_is_recorded_whole(tmp_path: Path) -> None:
     out = tmp_path / "recorded.parquet"
     example = ROOT / "examples" / "decode_loop.py"
     options = ["--how", "compile", "--backend", "eager", "--steps", "300", "-o", str(out)]
@@ -159,5 +159,9 @@ def test_the_example_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     found = report(out)
     assert found.metrics.eligible_steps > 250
-    assert found.verdict.case in ("fallback", "padding")
+    # What an eager step costs beside a compiled one is a matter of microseconds here: the rates are
+    # what is certain, and the ceiling.
+    assert found.metrics.fallback_rate > 0
+    assert found.metrics.padding_ratio > 0
+    assert finding(found, "ceiling").data["largest_bucket"] == 16
     assert not [one for one in found.audit if one.kind == "recompile_limit"]

@@ -250,9 +250,10 @@ def test_an_interruption_reports_the_traces_so_far(tmp_path):
     assert (tmp_path / "out" / "experiment.json").read_text() == out
 
 
-def test_an_interruption_before_any_step_is_a_sentence(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_before_any_step_is_a_sentence(tmp_path, number):
     told = ("--number", "100", "--fault", "silent-eager")
-    code, out, err = command(tmp_path / "out", *told, number=signal.SIGTERM)
+    code, out, err = command(tmp_path / "out", *told, number=number)
     assert code == 130, err
     assert out == ""
     assert err.endswith("graphdiag: eager was interrupted before it had recorded anything.\n")

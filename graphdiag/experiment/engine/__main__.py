@@ -29,9 +29,11 @@ def main(arguments: Sequence[str]) -> int:
         )
         return 2
     from graphdiag.errors import GraphdiagError
+    from graphdiag.experiment import orphan
     from graphdiag.experiment.engine.worker import process_start, run_plan
     from graphdiag.experiment.plan import RunPlan
 
+    orphan.end_with_parent()
     plan_file, result_file = map(Path, arguments)
     started = process_start()
     try:
