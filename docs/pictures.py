@@ -24,9 +24,9 @@ from graphdiag.sources import open_source
 from graphdiag.summary import summarize
 
 ROOT = Path(__file__).parents[1]
-SAMPLE = "sample_traces/doubling_ladder.parquet"
+SAMPLE = "sample_traces/practice_cpu_graphs.parquet"
 LINES = 46
-PAGE = "sample_traces/fallback_trap.parquet"
+PAGE = "sample_traces/trap_cpu.parquet"
 SIZE = {"width": 1000, "height": 1470}
 COLORS = 256
 
