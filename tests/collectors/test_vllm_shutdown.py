@@ -70,7 +70,6 @@ def test_only_processes_below_are_asked(started: Engines, tmp_path: Path) -> Non
     other = [sys.executable, "-c", code]
     environment = started.environment()
     assert subprocess.run(other, env=environment, capture_output=True).stdout == b"0\n"
-    assert steps(trace) == []
     assert vllm_shutdown.ask_to_write(5.0) == 1
     assert len(steps(trace)) == 5
 
