@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +106,7 @@ def command(
         from graphdiag.reporters import buckets_html
 
         common.deliver(buckets_html.render(answer), html)
-    to_terminal = output in (None, "-") and sys.stdout.isatty()
-    common.deliver(_render(answer, form, to_terminal=to_terminal), output, raw=form is not None)
+    common.show(answer, form, output, markdown="buckets_markdown", text="buckets_text")
 
 
 def _answer(sources: tuple[str, ...], asked: dict[str, Any]) -> BucketAnswer:
@@ -176,18 +174,3 @@ def _setting_of(
             current=current,
             baseline=baseline,
         )
-
-
-def _render(answer: BucketAnswer, form: str | None, *, to_terminal: bool) -> str:
-    if form == "json":
-        from graphdiag.reporters import json
-
-        return json.render(answer)
-    if form == "markdown":
-        from graphdiag.reporters import buckets_markdown
-
-        return buckets_markdown.render(answer)
-    from graphdiag.reporters import buckets_text
-
-    width, color = common.page(to_terminal=to_terminal)
-    return buckets_text.render(answer, width=width, color=color)

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -252,6 +253,29 @@ def deliver(text: str, output: str | None, *, raw: bool = False) -> None:
         Path(output).write_text(text, encoding="utf-8")
     except OSError as error:
         raise GraphdiagError(unwritable(printable(output), error)) from error
+
+
+def show(found: Any, form: str | None, output: str | None, *, markdown: str, text: str) -> None:
+    """Write ``found`` to ``output`` or print it, in the form that was asked for.
+
+    Raises
+    ------
+    GraphdiagError
+        When the file cannot be written.
+    """
+    to_terminal = output in (None, "-") and sys.stdout.isatty()
+    told = rendered(found, form, to_terminal=to_terminal, markdown=markdown, text=text)
+    deliver(told, output, raw=form is not None)
+
+
+def rendered(found: Any, form: str | None, *, to_terminal: bool, markdown: str, text: str) -> str:
+    """Return ``found`` as JSON, or by the reporter that is called ``markdown`` or ``text``."""
+    name = {"json": "json", "markdown": markdown}.get(form or "", text)
+    reporter = import_module(f"graphdiag.reporters.{name}")
+    if form is not None:
+        return str(reporter.render(found))
+    width, color = page(to_terminal=to_terminal)
+    return str(reporter.render(found, width=width, color=color))
 
 
 def check_outputs(output: str | None, html: str | None, sources: Sequence[str]) -> None:

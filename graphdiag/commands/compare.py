@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 from graphdiag.commands import common
 
 if TYPE_CHECKING:
-    from graphdiag.comparison.answer import Comparison
+    pass
 
 
 class Milliseconds(click.FloatRange):
@@ -77,20 +76,4 @@ def command(
         with common.working("drawing"):
             page = compare_html.render(found, first.summary, second.summary)
         common.deliver(page, html, raw=True)
-    text = _render(found, form, to_terminal=output is None and sys.stdout.isatty())
-    common.deliver(text, output, raw=form is not None)
-
-
-def _render(found: Comparison, form: str | None, *, to_terminal: bool) -> str:
-    if form == "json":
-        from graphdiag.reporters import json
-
-        return json.render(found)
-    if form == "markdown":
-        from graphdiag.reporters import compare_markdown
-
-        return compare_markdown.render(found)
-    from graphdiag.reporters import compare_text
-
-    width, color = common.page(to_terminal=to_terminal)
-    return compare_text.render(found, width=width, color=color)
+    common.show(found, form, output, markdown="compare_markdown", text="compare_text")

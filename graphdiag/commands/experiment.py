@@ -160,8 +160,7 @@ def command(
     _keep(found, setting.folder)
     if html is not None:
         _draw(found, html)
-    text = _render(found, form, to_terminal=output is None and sys.stdout.isatty())
-    common.deliver(text, output, raw=form is not None)
+    common.show(found, form, output, markdown="experiment_markdown", text="experiment_text")
     if interrupted:
         context.exit(INTERRUPTED)
     if any(run.ended == "failed" for run in found.runs):
@@ -256,18 +255,3 @@ def _draw(found: Experiment, html: str) -> None:
     with common.working("drawing"):
         page = compare_html.render(told, first.summary, second.summary)
     common.deliver(page, html, raw=True)
-
-
-def _render(found: Experiment, form: str | None, *, to_terminal: bool) -> str:
-    if form == "json":
-        from graphdiag.reporters import json
-
-        return json.render(found)
-    if form == "markdown":
-        from graphdiag.reporters import experiment_markdown
-
-        return experiment_markdown.render(found)
-    from graphdiag.reporters import experiment_text
-
-    width, color = common.page(to_terminal=to_terminal)
-    return experiment_text.render(found, width=width, color=color)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +9,6 @@ import click
 from graphdiag.commands import common
 
 if TYPE_CHECKING:
-    from graphdiag.findings import Report
     from graphdiag.timerange import WindowWish
 
 
@@ -44,20 +42,4 @@ def command(
         with common.working("drawing"):
             page = report_html.render(report, summary, plan_beside(report, summary))
         common.deliver(page, html, raw=True)
-    text = _render(report, form, to_terminal=output is None and sys.stdout.isatty())
-    common.deliver(text, output, raw=form is not None)
-
-
-def _render(report: Report, form: str | None, *, to_terminal: bool) -> str:
-    if form == "json":
-        from graphdiag.reporters import json
-
-        return json.render(report)
-    if form == "markdown":
-        from graphdiag.reporters import markdown
-
-        return markdown.render(report)
-    from graphdiag.reporters import text
-
-    width, color = common.page(to_terminal=to_terminal)
-    return text.render(report, width=width, color=color)
+    common.show(report, form, output, markdown="markdown", text="text")

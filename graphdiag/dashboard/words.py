@@ -18,13 +18,12 @@ from graphdiag.reporters import format as fmt
 from graphdiag.reporters.advice import ENGINE_NAMES, advice
 from graphdiag.reporters.advice import sizes as recommended
 from graphdiag.reporters.case_cards import case_cards
-from graphdiag.reporters.html.templating import environment_of
+from graphdiag.reporters.html.templating import MOST_PASTED, environment_of
 from graphdiag.reporters.report_html import about
 from graphdiag.timerange import iso
 
 MOST_LINES = 30
 """Lines of a list that are shown; the rest is in ``graphdiag report``."""
-MOST_PASTED = 20_000
 
 
 def style() -> str:

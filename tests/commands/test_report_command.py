@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from graphdiag.commands import report as command
-
 GOLDEN = Path(__file__).parents[1] / "reporters" / "golden"
 Run = Callable[..., tuple[int, str, str]]
 Serve = Callable[[str], None]
@@ -128,8 +126,9 @@ def test_colour_only_on_a_terminal_that_wants_it(
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
     report = common.diagnose(["server.log"])
-    assert ("\x1b[" in command._render(report, None, to_terminal=True)) is coloured
-    assert "\x1b[" not in command._render(report, None, to_terminal=False)
+    names = {"markdown": "markdown", "text": "text"}
+    assert ("\x1b[" in common.rendered(report, None, to_terminal=True, **names)) is coloured
+    assert "\x1b[" not in common.rendered(report, None, to_terminal=False, **names)
 
 
 def test_a_real_log_end_to_end(run: Run, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,12 +23,11 @@ from jinja2 import Environment
 from graphdiag import __version__
 from graphdiag.findings import AuditFinding
 from graphdiag.reporters import format as fmt
-from graphdiag.reporters.html.templating import environment_of
+from graphdiag.reporters.html.templating import MOST_PASTED, environment_of
 from graphdiag.reporters.tables import Sheet
 
 MOST_LINES = 100
-MOST_PASTED = 20_000
-"""Lines of a list, characters of a flag: a page stays small whatever a trace says."""
+"""Lines of a list: a page stays small whatever a trace says."""
 
 
 @dataclass(frozen=True)

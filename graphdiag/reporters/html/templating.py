@@ -6,6 +6,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from graphdiag.reporters import format as fmt
 
+MOST_PASTED = 20_000
+"""Characters of a flag: a page stays small whatever a trace says."""
+
 
 def environment_of(package: str) -> Environment:
     """Return what renders the templates beside the modules of ``package``."""
