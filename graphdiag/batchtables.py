@@ -179,34 +179,17 @@ def _group(steps: pl.DataFrame, shift: int, more: Sequence[str]) -> pl.DataFrame
     """
     steps = steps.with_columns((pl.col("t_ns") // (1 << shift)).alias("slice"))
     time = pl.col("dur_ns").cast(pl.Float64)
-    squares = pl.when(_WEIGHT > 0).then(time * time / _WEIGHT)
-    sums = {"weight": _WEIGHT.sum(), "rows": pl.len().cast(pl.Int64)}
-    sums |= {name: sum_of(steps, name) for name in _SUMMED}
-    sums |= {f"{name}_weight": weight_of(steps, name) for name in _TIMED}
-    sums |= {
-        "dur_sq": squares.sum(),
-        "compile_steps": _total(steps, "compiled"),
-        "impossible": _count(steps, "impossible"),
-        "backwards": _count(steps, "backwards"),
-        "set_back": _count(steps, "set_back"),
-        "t_min": pl.col("t_ns").min(),
-        "t_max": _END.max(),
+    measures = {"weight": _WEIGHT, "rows": pl.lit(1, pl.Int64)}
+    measures |= {name: sum_of(name) for name in _SUMMED}
+    measures |= {f"{name}_weight": weight_of(name) for name in _TIMED}
+    measures |= {
+        "dur_sq": pl.when(_WEIGHT > 0).then(time * time / _WEIGHT),
+        "compile_steps": pl.col("compiled"),
+        **{name: _WEIGHT * pl.col(name) for name in ("impossible", "backwards", "set_back")},
+        "t_min": pl.col("t_ns"),
+        "t_max": _END,
     }
-    return sum_by(steps, _keys(("slice", "octave", *GROUP_KEYS), more), sums)
-
-
-def _total(steps: pl.DataFrame, name: str) -> pl.Expr:
-    """Expression: the sum of a count."""
-    if not steps[name].max():  # 0 throughout: the usual case, and free
-        return pl.lit(0, pl.Int64)
-    return pl.col(name).sum()
-
-
-def _count(steps: pl.DataFrame, name: str) -> pl.Expr:
-    """Expression: the weight of the steps of which something is true."""
-    if not steps[name].max():  # of none: the usual case, and free
-        return pl.lit(0, pl.Int64)
-    return (_WEIGHT * (pl.col(name) > 0).fill_null(False)).sum()
+    return sum_by(steps, _keys(("slice", "octave", *GROUP_KEYS), more), measures)
 
 
 def _keys(own: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
@@ -216,29 +199,29 @@ def _keys(own: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
 def _groups(in_slices: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
     total = Total(_keys(GROUP_KEYS, more))
     total.add(in_slices.drop("slice", "octave"))
-    return total.table()
+    return total.sums()
 
 
 def _slices(in_slices: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
-    sums = {name: pl.col(name).sum() for name in _SLICED}
-    return sum_by(in_slices.drop_nulls("slice"), _keys(SLICE_KEYS, more), sums)
+    measures = {name: pl.col(name) for name in _SLICED}
+    return sum_by(in_slices.drop_nulls("slice"), _keys(SLICE_KEYS, more), measures)
 
 
 def _timeline(steps: pl.DataFrame, shift: int, more: Sequence[str]) -> pl.DataFrame:
     timed = steps.drop_nulls("t_ns").with_columns((pl.col("t_ns") // (1 << shift)).alias("bin"))
-    sums = {
-        "weight": _WEIGHT.sum(),
-        "requested_rows": (pl.col("requested") * _WEIGHT).sum(),
-        "dur_ns": sum_of(timed, "dur_ns"),
-        "dur_ns_weight": weight_of(timed, "dur_ns"),
-        "tokens_out": sum_of(timed, "tokens_out"),
-        "kv_tokens": sum_of(timed, "kv_tokens"),
-        "queued": (pl.col("queued") * _WEIGHT).sum(),
-        "queued_weight": weight_of(timed, "queued"),
+    measures = {
+        "weight": _WEIGHT,
+        "requested_rows": pl.col("requested") * _WEIGHT,
+        "dur_ns": sum_of("dur_ns"),
+        "dur_ns_weight": weight_of("dur_ns"),
+        "tokens_out": sum_of("tokens_out"),
+        "kv_tokens": sum_of("kv_tokens"),
+        "queued": pl.col("queued") * _WEIGHT,
+        "queued_weight": weight_of("queued"),
     }
-    return sum_by(timed, _keys(TIME_KEYS, more), sums)
+    return sum_by(timed, _keys(TIME_KEYS, more), measures)
 
 
 def _durations(steps: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
     timed = steps.drop_nulls("duration_bin")
-    return sum_by(timed, _keys(DURATION_KEYS, more), {"weight": _WEIGHT.sum()})
+    return sum_by(timed, _keys(DURATION_KEYS, more), {"weight": _WEIGHT})

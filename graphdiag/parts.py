@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -40,6 +41,7 @@ _POLARS = {
 }
 _SCHEMA: pl.Schema = pl.Schema({field.name: _POLARS[field.type] for field in _ARROW})
 _TEXT = tuple(name for name, dtype in _SCHEMA.items() if dtype == pl.String)
+_NOTHING: Mapping[str, int | str | None] = {}
 _Frame = TypeVar("_Frame", pl.LazyFrame, pl.DataFrame)
 
 
@@ -132,15 +134,17 @@ class ParquetFile:
             for group in range(parquet.num_row_groups):
                 if not self._may_hold(footer.row_group(group), where.get("t_ns")):
                     continue
-                filled = _filled(footer.row_group(group), present)
-                for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=filled):
+                same = _same(footer.row_group(group), present)
+                read = [name for name in present if name not in same]
+                for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=read):
                     batch.validate(full=True)  # a damaged page must not reach native code
                     frame = pl.from_arrow(batch)
                     assert isinstance(frame, pl.DataFrame)
                     if self.time is not None:
                         timed = list(dict.fromkeys(("t_ns", *columns)))
-                        frame = _conformed(frame, timed, pl.Categorical).filter(self.time.holds())
-                    yield _conformed(frame, columns, pl.Categorical)
+                        frame = _conformed(frame, timed, pl.Categorical, same)
+                        frame = frame.filter(self.time.holds())
+                    yield _conformed(frame, columns, pl.Categorical, same)
 
     def _may_hold(self, group: pq.RowGroupMetaData, place: int | None) -> bool:
         """Say whether a row group may hold rows of :attr:`time`; ``place`` is that of ``t_ns``."""
@@ -252,10 +256,10 @@ def joined(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         waiting.append(batch)
         rows += len(batch)
         if rows >= BATCH_ROWS // 2:
-            yield pl.concat(waiting)
+            yield pl.concat(waiting, rechunk=True)
             waiting, rows = [], 0
     if rows:
-        yield pl.concat(waiting)
+        yield pl.concat(waiting, rechunk=True)
 
 
 def no_rows(columns: Sequence[str]) -> pl.DataFrame:
@@ -263,31 +267,55 @@ def no_rows(columns: Sequence[str]) -> pl.DataFrame:
     return _conformed(pl.DataFrame(), columns, pl.Categorical).clear()
 
 
-def _conformed(frame: _Frame, columns: Sequence[str], text: type[pl.DataType]) -> _Frame:
-    """Bring a frame to ``columns`` of format 1: missing ones null, unknown ones left out."""
+def _conformed(
+    frame: _Frame,
+    columns: Sequence[str],
+    text: type[pl.DataType],
+    same: Mapping[str, int | str | None] = _NOTHING,
+) -> _Frame:
+    """Bring a frame to ``columns`` of format 1: missing ones null, unknown ones left out.
+
+    ``same`` are values of missing columns that are the same on every row.
+    """
     present = frame.collect_schema()
     mended = []
     for name in columns:
         dtype = text if name in _TEXT else _SCHEMA[name]
         if name not in present:
-            mended.append(pl.lit(None, dtype).alias(name))
+            value = same.get(name)
+            if isinstance(frame, pl.DataFrame):
+                mended.append(pl.lit(_filled(value, dtype, len(frame))).alias(name))
+            else:
+                mended.append(pl.lit(value, dtype).alias(name))
         elif present[name] != dtype:
             mended.append(pl.col(name).cast(dtype))
     return frame.with_columns(mended).select(columns)
 
 
-def _filled(group: pq.RowGroupMetaData, columns: Mapping[str, int]) -> list[str]:
-    """Return which of ``columns`` (by place) hold a value in ``group``, as its statistics tell.
+@lru_cache(maxsize=32)
+def _filled(value: int | str | None, dtype: pl.DataType, rows: int) -> pl.Series:
+    """Return a column with ``value`` on every row; batches share it, and every query on them."""
+    return pl.Series([value], dtype=dtype).new_from_index(0, rows)
 
-    ``event`` is always among them: it tells how many rows there are.
+
+def _same(group: pq.RowGroupMetaData, columns: Mapping[str, int]) -> dict[str, int | str | None]:
+    """Return the value of those of ``columns`` (by place) that have one alone in ``group``.
+
+    The statistics tell it, so that such a column need not be read. ``event`` is always left to be:
+    it tells how many rows there are.
     """
-    filled = []
+    same: dict[str, int | str | None] = {}
     for name, place in columns.items():
         told = group.column(place).statistics
-        empty = told is not None and told.has_null_count and told.null_count == group.num_rows
-        if name == "event" or not empty:
-            filled.append(name)
-    return filled
+        if name == "event" or told is None or not told.has_null_count:
+            continue
+        if told.null_count == group.num_rows:
+            same[name] = None
+        elif not told.null_count and told.has_min_max and told.min == told.max:
+            kind = str if name in _TEXT else int
+            if isinstance(told.min, kind):  # not of floats, whose statistics leave out NaN
+                same[name] = told.min
+    return same
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:

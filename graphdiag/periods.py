@@ -11,7 +11,7 @@ first step: under traffic it is a fault of steady state wherever it falls.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -100,7 +100,8 @@ class Periods:
         if not self.first_executions:
             warm = pl.lit(False)
         else:
-            warm = _is_replay() & pl.col("t_ns").is_in(self._first())
+            real = pl.col("kind").is_null()
+            warm = real & _is_replay() & pl.col("t_ns").is_in(self._first())
         return (
             pl.when(self.is_cold())
             .then(pl.lit(COLD, pl.UInt8))
@@ -118,9 +119,21 @@ def find_periods(trace: Trace, events: pl.DataFrame) -> Periods:
     SourceError
         When a part of the trace turns out to be damaged or gone.
     """
+    start_up = find_start_up(trace, events)
+    first = first_executions(trace, earliest_replays(trace, start_up))
+    return replace(start_up, first_executions=first)
+
+
+def find_start_up(trace: Trace, events: pl.DataFrame) -> Periods:
+    """Find the same but for the first executions, which takes no look at every step.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
+    """
     ends = cold_ends(trace, startup_work(trace, events))
-    first = first_executions(trace, earliest_replays(trace, Periods(ends, ())))
-    return Periods(ends, first, find_limits(events), find_in_steps(trace, events))
+    return Periods(ends, (), find_limits(events), find_in_steps(trace, events))
 
 
 def cold_ends(trace: Trace, work: pl.DataFrame) -> dict[str | None, int]:
@@ -226,7 +239,7 @@ def earliest_replays(trace: Trace, periods: Periods) -> pl.DataFrame:
 
     def earliest(batch: pl.DataFrame) -> pl.DataFrame:
         steps = batch.filter(_is_real() & _is_replay() & ~periods.is_cold())
-        return sum_by(steps, ARTIFACT_KEYS, {"t_min": pl.col("t_ns").min()})
+        return sum_by(steps, ARTIFACT_KEYS, {"t_min": pl.col("t_ns")})
 
     first = Total(ARTIFACT_KEYS)
     for table in trace.map(("event", "kind", "t_ns", *ARTIFACT_KEYS), earliest):
@@ -235,10 +248,29 @@ def earliest_replays(trace: Trace, periods: Periods) -> pl.DataFrame:
 
 
 def first_executions(trace: Trace, earliest: pl.DataFrame) -> tuple[int, ...]:
-    """Return when each artifact first ran; nothing where the clock cannot tell first from next.
+    """Return when each artifact first ran, ``earliest`` being that of :func:`earliest_replays`.
+
+    Raises
+    ------
+    SourceError
+        When a part of the trace turns out to be damaged or gone.
+    """
+    return told_apart(earliest, replays_then(trace, earliest))
+
+
+def told_apart(earliest: pl.DataFrame, replays: int) -> tuple[int, ...]:
+    """Return the times ``earliest``; nothing where the clock cannot tell first from next.
 
     A log stamps whole seconds, and a table of ten seconds one time: every step that shares the
-    time of a first execution would pass for one. ``earliest`` is that of :func:`earliest_replays`.
+    time of a first execution would pass for one. ``replays`` is that of :func:`replays_then`.
+    """
+    if replays > _MOST_AT_ONCE * len(earliest):
+        return ()
+    return tuple(earliest["t_min"].unique().sort())
+
+
+def replays_then(trace: Trace, earliest: pl.DataFrame) -> int:
+    """Return how many replays began at the times ``earliest`` of :func:`earliest_replays`.
 
     Raises
     ------
@@ -247,13 +279,10 @@ def first_executions(trace: Trace, earliest: pl.DataFrame) -> tuple[int, ...]:
     """
     times = earliest["t_min"]
     if times.is_empty():
-        return ()
+        return 0
     same_time = trace.frame.filter(
         _is_real() & _is_replay(),
         pl.col("t_ns") <= times.max(),  # statistics of row groups rule most of them out
         pl.col("t_ns").is_in(times.implode()),
     )
-    steps_then = trace.collect(same_time.select(pl.col("weight").fill_null(1).sum())).item()
-    if steps_then > _MOST_AT_ONCE * len(times):
-        return ()
-    return tuple(times.unique().sort())
+    return int(trace.collect(same_time.select(pl.col("weight").fill_null(1).sum())).item())

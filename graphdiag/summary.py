@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from graphdiag.batchtables import TABLE_KEYS, TABLES, batch_tables, columns_read
+from graphdiag.batchtables import TABLES
 from graphdiag.busy import busy_slices, narrowest
-from graphdiag.periods import Periods, find_periods
+from graphdiag.onepass import no_sums, sums_and_periods, sums_of
+from graphdiag.periods import Periods, find_periods, find_start_up
 from graphdiag.sums import Total
 from graphdiag.timerange import TimeRange
 from graphdiag.trace import Trace
@@ -103,7 +104,7 @@ class Summary:
         span = hull(_span(self.groups), _span(other.groups))
         shift = max(self.shift, other.shift, bin_shift(_length(span)))
         slice_shift = _merged_shift(self, other, shift + SLICE_BITS)
-        totals = _totals()
+        totals = no_sums()
         for summary in (self, other):
             tables = [getattr(summary, name) for name in TABLES]
             for total, table in zip(totals, tables, strict=True):
@@ -145,21 +146,17 @@ def summarize(
         When a part of the trace turns out to be damaged or gone.
     """
     events = trace.events()
-    if periods is None:
-        periods = find_periods(trace, events)
     busy = busy_slices(trace).shift
     shift, slice_shift = resolution(hull(span, step_span(trace)), window, busy)
     chosen, kept = trace, events
     if window is not None:
         chosen, kept = trace.within(window), events_within(events, window)
-    totals = _totals()
-
-    def tables(batch: pl.DataFrame) -> tuple[pl.DataFrame, ...]:
-        return batch_tables(batch, periods, shift, slice_shift)
-
-    for found in chosen.map(columns_read(periods), tables):
-        for total, table in zip(totals, found, strict=True):
-            total.add(table)
+        periods = periods or find_periods(trace, events)
+    if periods is None:
+        start_up = find_start_up(trace, events)
+        totals, periods = sums_and_periods(trace, start_up, shift, slice_shift)
+    else:
+        totals = sums_of(chosen, periods, shift, slice_shift)
     return _built(
         totals,
         events=kept,
@@ -244,10 +241,6 @@ def _built(
         notes=notes,
         window=window,
     )
-
-
-def _totals() -> list[Total]:
-    return [Total(keys) for keys in TABLE_KEYS]
 
 
 def _span(groups: pl.DataFrame) -> Span:

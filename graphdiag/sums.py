@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 _FOLD_ROWS = 100_000
 """Rows of partial sums that are kept before they are added up."""
+
+_CODES = 1 << 62
+"""Most numbers there are for combinations of keys."""
+_DENSE = 1 << 32
+"""Values of a key that lie farther apart are numbered as they come."""
+
+_NO_TIME = np.iinfo(np.int64)
+_ENDS = {"t_min": (_NO_TIME.max, np.minimum), "t_max": (_NO_TIME.min, np.maximum)}
+"""What is kept of those that are not added, and what stands for none."""
+
+Ints = NDArray[np.int64]
 
 
 class Total:
@@ -22,76 +35,121 @@ class Total:
         self._rows = 0
 
     def add(self, table: pl.DataFrame) -> None:
-        """Add a table; all that are added have the same columns."""
-        self._tables.append(table)
+        """Add a table; all that are added have the same columns, text as String or Categorical."""
+        self._tables.append(table.with_columns(pl.col(pl.String).cast(pl.Categorical)))
         self._rows += len(table)
         if self._rows > max(_FOLD_ROWS, 2 * len(self._tables[0])):
             self._fold()
 
-    def table(self) -> pl.DataFrame:
-        """Return the sums by key, sorted: equal totals are equal tables in whatever order added.
-
-        At least one table, if an empty one, must have been added.
-        """
+    def sums(self) -> pl.DataFrame:
+        """Return the sums by key, text as Categorical; one table at least must have been added."""
         self._fold()
-        return self._tables[0].sort(self._keys, nulls_last=True)
+        return self._tables[0]
+
+    def table(self) -> pl.DataFrame:
+        """Return the sums by key, text as String, sorted by key, nulls last.
+
+        Equal totals are equal tables in whatever order added. One table at least, if an empty one,
+        must have been added.
+        """
+        table = self.sums().with_columns(pl.col(pl.Categorical).cast(pl.String))
+        return table.sort(self._keys, nulls_last=True)
 
     def _fold(self) -> None:
         rows = pl.concat(self._tables)
-        how = {"t_min": pl.Expr.min, "t_max": pl.Expr.max}
-        sums = [
-            how.get(name, pl.Expr.sum)(pl.col(name))
-            for name in rows.columns
-            if name not in self._keys
-        ]
-        self._tables = [rows.group_by(self._keys).agg(sums)]
+        sums = {name: pl.col(name) for name in rows.columns if name not in self._keys}
+        self._tables = [sum_by(rows, self._keys, sums)]
         self._rows = len(self._tables[0])
 
 
-def sum_by(rows: pl.DataFrame, keys: Sequence[str], sums: Mapping[str, pl.Expr]) -> pl.DataFrame:
-    """Return ``sums`` of ``rows`` by ``keys``, text as String.
+def sum_by(
+    rows: pl.DataFrame, keys: Sequence[str], measures: Mapping[str, pl.Expr]
+) -> pl.DataFrame:
+    """Return the sums of ``measures`` of ``rows`` by ``keys``, a row per combination.
 
-    Keys that are the same on every row are left out of the grouping and put back after it, which
-    is cheaper.
+    A measure is a number a row; null adds nothing, and sums of whole numbers are of 64 bits. Of
+    those called ``t_min`` and ``t_max`` the least and the greatest are kept, null where there is
+    none. Keys are whole numbers or text, which comes back as Categorical.
+
+    Keys are made one number a row, and the groups found by that: finding them by several keys costs
+    a multiple. What is the same on every row is counted, not added.
     """
-    same = {key: rows[key][0] for key in keys if len(rows) and _is_same(rows[key])}
-    varying = [key for key in keys if key not in same]
-    table = rows.group_by(varying).agg(**sums) if varying else rows.select(**sums)
-    columns = []
-    for key in keys:
-        dtype = rows.schema[key]
-        if dtype == pl.Categorical:
-            dtype = pl.String()
-        columns.append(
-            pl.lit(same[key], dtype).alias(key) if key in same else pl.col(key).cast(dtype)
-        )
-    return table.select(*columns, *sums)
+    chosen = rows.select(keys)
+    group, first = _groups(chosen)
+    counts = np.bincount(group, minlength=len(first))
+    values = rows.with_columns(**measures).select(*measures)
+    found = [
+        _end(one, group, counts) if one.name in _ENDS else _sum(one, group, counts)
+        for one in values
+    ]
+    return chosen[first].hstack(found)
 
 
-def sum_of(rows: pl.DataFrame, name: str) -> pl.Expr:
-    """Expression: the sum of a measure, in 64 bits; free where it is null throughout."""
-    if is_null(rows[name]):
-        return pl.lit(0, pl.Int64)
-    return pl.col(name).cast(pl.Int64).sum()
+def sum_of(name: str) -> pl.Expr:
+    """Expression: a measure, to be summed in 64 bits."""
+    return pl.col(name).cast(pl.Int64)
 
 
-def weight_of(rows: pl.DataFrame, name: str) -> pl.Expr:
-    """Expression: the sum of the weights of the rows that have a measure."""
-    weight = pl.col("weight")
-    if is_null(rows[name]):
-        return pl.lit(0, pl.Int64)
-    # A product is cheaper than a filter inside an aggregation.
-    has = pl.col(name).is_not_null()
-    return (weight * has).sum() if rows[name].null_count() else weight.sum()
+def weight_of(name: str) -> pl.Expr:
+    """Expression: the weight of a row that has a measure."""
+    return pl.col("weight") * pl.col(name).is_not_null()
 
 
-def is_null(column: pl.Series) -> bool:
-    """Say whether ``column`` holds no value."""
-    return column.null_count() == len(column)
+def _sum(values: pl.Series, group: Ints, counts: Ints) -> pl.Series:
+    dtype = np.float64 if values.dtype.is_float() else np.int64
+    if values.null_count() == len(values):
+        return pl.Series(values.name, np.zeros(len(counts), dtype))
+    if values.null_count():
+        values = values.fill_null(0)
+    elif values[0] == values[-1] and values.min() == values.max():
+        return pl.Series(values.name, counts * values[0])
+    total = np.zeros(len(counts), dtype)
+    np.add.at(total, group, values.to_numpy().astype(dtype, copy=False))
+    return pl.Series(values.name, total)
 
 
-def _is_same(column: pl.Series) -> bool:
-    if column.null_count():
-        return is_null(column)
-    codes = column.to_physical()
-    return bool(codes.dtype.is_integer() and codes.min() == codes.max())
+def _end(values: pl.Series, group: Ints, counts: Ints) -> pl.Series:
+    none, keep = _ENDS[values.name]
+    ends = np.full(len(counts), none)
+    keep.at(ends, group, values.fill_null(none).to_numpy())
+    return pl.Series(values.name, ends).replace(none, None)
+
+
+def _groups(keys: pl.DataFrame) -> tuple[Ints, Ints]:
+    """Return the group of each row, numbered from 0, and the first row of each group."""
+    codes, used = np.zeros(len(keys), np.int64), 1
+    for values in keys.select(pl.all().to_physical()):
+        nulls = values.null_count()
+        if nulls == len(values):
+            continue
+        low, high = _range(values)
+        if low == high and not nulls:
+            continue
+        if high - low > _DENSE or high > _CODES:
+            values = _numbered(values)
+            low, high = _range(values)
+        size = high - low + 2  # one for null
+        if used > _CODES // size:
+            codes = _numbered(pl.Series(codes)).cast(pl.Int64).to_numpy().copy()
+            used = len(codes)
+        if nulls:
+            if high >= np.iinfo(values.clear().to_numpy().dtype).max:
+                values = values.cast(pl.Int64)
+            values = values.fill_null(high + 1)
+        # That values begin at low and not at 0 shifts all codes alike, modulo 2**64.
+        codes *= size
+        codes += values.to_numpy()
+        used *= size
+    group = _numbered(pl.Series(codes)).to_numpy().astype(np.int64)
+    # They are numbered as they come, so that the first row of each is where the highest rises.
+    highest = np.maximum.accumulate(group)
+    return group, np.flatnonzero(np.diff(highest, prepend=-1))
+
+
+def _range(values: pl.Series) -> tuple[int, int]:
+    return int(values.min()), int(values.max())  # type: ignore[arg-type]
+
+
+def _numbered(values: pl.Series) -> pl.Series:
+    """Return the values numbered from 0 as they come; null stays null."""
+    return pl.Series(values.to_arrow().dictionary_encode().indices)

@@ -1,17 +1,20 @@
 import os
+from math import nan
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from polars.testing import assert_frame_equal
 
 from graphdiag import parts, places
 from graphdiag.errors import SourceError
 from graphdiag.summary import summarize
+from graphdiag.timerange import TimeRange
 from graphdiag.trace import open_trace
 from graphdiag_collectors.files import write_part
 from graphdiag_collectors.schema import FORMAT_KEY, column_names
-from tests.build import event, step, table, trace, write
+from tests.build import START_NS, event, step, table, trace, write
 from tests.recordings import folder, is_trace, requested, sentence
 
 ROWS = [event("run", config={"engine": "vllm"}), step(3, 4, 1.0), step(9, None, 2.0)]
@@ -52,6 +55,22 @@ def test_missing_columns_are_null_and_unknown_ones_left_out(tmp_path):
     assert requested(opened) == [3, 9]
     batch = pl.concat(opened.batches(["requested", "bucket", "artifact"]))
     assert batch["bucket"].null_count() == batch["artifact"].null_count() == 3
+
+
+@pytest.mark.parametrize("window", [None, TimeRange(0, 2 * START_NS)])
+def test_columns_that_statistics_tell_are_as_if_read(tmp_path, window):
+    sizes = [step(4, 4, float(i), loras=i // 3, padding_ratio=[0.0, nan][i % 2]) for i in range(6)]
+    pq.write_table(table(sizes), tmp_path / "told.parquet", row_group_size=3)
+    plain = pq.read_table(tmp_path / "told.parquet")
+    pq.write_table(plain, tmp_path / "untold.parquet", write_statistics=False)
+    read = []
+    for name in ("told", "untold"):
+        opened = open_trace(tmp_path / f"{name}.parquet")
+        opened = opened if window is None else opened.within(window)
+        read.append(pl.concat(opened.batches(column_names()[1:])))
+    assert_frame_equal(read[0], read[1])
+    assert read[0]["padding_ratio"].is_nan().sum() == 3
+    assert read[0]["loras"].to_list() == [0, 0, 0, 1, 1, 1]
 
 
 def test_other_types_of_the_same_values_are_taken(tmp_path):
