@@ -181,15 +181,21 @@ def _group(steps: pl.DataFrame, shift: int, more: Sequence[str]) -> pl.DataFrame
     time = pl.col("dur_ns").cast(pl.Float64)
     measures = {"weight": _WEIGHT, "rows": pl.lit(1, pl.Int64)}
     measures |= {name: sum_of(name) for name in _SUMMED}
-    measures |= {f"{name}_weight": weight_of(name) for name in _TIMED}
+    measures |= {f"{name}_weight": weight_of(steps, name) for name in _TIMED}
     measures |= {
         "dur_sq": pl.when(_WEIGHT > 0).then(time * time / _WEIGHT),
         "compile_steps": pl.col("compiled"),
-        **{name: _WEIGHT * pl.col(name) for name in ("impossible", "backwards", "set_back")},
+        **{name: _of_which(steps, name) for name in ("impossible", "backwards", "set_back")},
         "t_min": pl.col("t_ns"),
         "t_max": _END,
     }
     return sum_by(steps, _keys(("slice", "octave", *GROUP_KEYS), more), measures)
+
+
+def _of_which(steps: pl.DataFrame, name: str) -> pl.Expr:
+    """Expression: the weight of a step of which something is true."""
+    # Of none in most batches, and a number that is the same on every row costs nothing.
+    return _WEIGHT * pl.col(name) if steps[name].any() else pl.lit(0, pl.Int64)
 
 
 def _keys(own: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
@@ -213,11 +219,11 @@ def _timeline(steps: pl.DataFrame, shift: int, more: Sequence[str]) -> pl.DataFr
         "weight": _WEIGHT,
         "requested_rows": pl.col("requested") * _WEIGHT,
         "dur_ns": sum_of("dur_ns"),
-        "dur_ns_weight": weight_of("dur_ns"),
+        "dur_ns_weight": weight_of(timed, "dur_ns"),
         "tokens_out": sum_of("tokens_out"),
         "kv_tokens": sum_of("kv_tokens"),
         "queued": pl.col("queued") * _WEIGHT,
-        "queued_weight": weight_of("queued"),
+        "queued_weight": weight_of(timed, "queued"),
     }
     return sum_by(timed, _keys(TIME_KEYS, more), measures)
 

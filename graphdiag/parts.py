@@ -256,10 +256,15 @@ def joined(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         waiting.append(batch)
         rows += len(batch)
         if rows >= BATCH_ROWS // 2:
-            yield pl.concat(waiting, rechunk=True)
+            yield _one(waiting)
             waiting, rows = [], 0
     if rows:
-        yield pl.concat(waiting, rechunk=True)
+        yield _one(waiting)
+
+
+def _one(batches: list[pl.DataFrame]) -> pl.DataFrame:
+    # In one piece: of columns in several, each query would make it again.
+    return pl.concat(batches, rechunk=True) if len(batches) > 1 else batches[0]
 
 
 def no_rows(columns: Sequence[str]) -> pl.DataFrame:

@@ -42,5 +42,5 @@ def request_sums(batch: pl.DataFrame, periods: Periods, shift: int) -> pl.DataFr
     requests = requests.with_columns(time_bin(pl.when(each >= 1).then(each)).alias("ttft_bin"))
     measures = {"weight": pl.col("weight")}
     measures |= {name: sum_of(name) for name in _SUMMED}
-    measures |= {f"{name}_weight": weight_of(name) for name in _TIMED}
+    measures |= {f"{name}_weight": weight_of(requests, name) for name in _TIMED}
     return sum_by(requests, REQUEST_KEYS, measures)

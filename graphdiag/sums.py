@@ -90,9 +90,10 @@ def sum_of(name: str) -> pl.Expr:
     return pl.col(name).cast(pl.Int64)
 
 
-def weight_of(name: str) -> pl.Expr:
+def weight_of(rows: pl.DataFrame, name: str) -> pl.Expr:
     """Expression: the weight of a row that has a measure."""
-    return pl.col("weight") * pl.col(name).is_not_null()
+    weight = pl.col("weight")
+    return weight * pl.col(name).is_not_null() if rows[name].null_count() else weight
 
 
 def _sum(values: pl.Series, group: Ints, counts: Ints) -> pl.Series:
@@ -142,8 +143,10 @@ def _groups(keys: pl.DataFrame) -> tuple[Ints, Ints]:
         used *= size
     group = _numbered(pl.Series(codes)).to_numpy().astype(np.int64)
     # They are numbered as they come, so that the first row of each is where the highest rises.
-    highest = np.maximum.accumulate(group)
-    return group, np.flatnonzero(np.diff(highest, prepend=-1))
+    highest = np.maximum.accumulate(group, out=codes)
+    rises = np.ones(len(group), dtype=bool)
+    np.not_equal(highest[1:], highest[:-1], out=rises[1:])
+    return group, np.flatnonzero(rises)
 
 
 def _range(values: pl.Series) -> tuple[int, int]:

@@ -55,7 +55,7 @@ def test_no_rows_have_no_groups():
 )
 def test_measures_that_may_be_missing(values, summed, weight):
     frame = rows(x=pl.Series(values, dtype=pl.Int32), key=[1, 1, 1])
-    table = sum_by(frame, ["key"], {"summed": sum_of("x"), "weight": weight_of("x")})
+    table = sum_by(frame, ["key"], {"summed": sum_of("x"), "weight": weight_of(frame, "x")})
     assert table.select("summed", "weight").rows() == [(summed, weight)]
     assert table.schema["summed"] == table.schema["weight"] == pl.Int64
 
