@@ -1,4 +1,4 @@
-"""The page of ``graphdiag report --html`` of 10⁷ steps: time, size and memory of the process.
+"""The page of ``graphdiag report --html`` of 10⁷ steps: time, size and memory of the command.
 
 The yardstick is the same command without ``--html``: what the page adds is drawn from the summary.
 The page of a hundredth of the steps shows that its size does not grow with the trace.
@@ -6,16 +6,13 @@ The page of a hundredth of the steps shows that its size does not grow with the 
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _common import Row
@@ -60,42 +57,30 @@ def rows() -> list[Row]:
 
 
 def main() -> None:
-    """Print the rows; with a trace, be the process that is measured."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", action="store_true", help="write the page too")
-    parser.add_argument("trace", nargs="?", help="print one measurement of this trace as JSON")
-    arguments = parser.parse_args()
-    if arguments.trace:
-        print(json.dumps(_measure(arguments.trace, page=arguments.page)))
-        return
+    """Print the rows."""
     for row in rows():
         print(f"{row.what}: {row.figure:.3g} {row.unit}, to reach {row.reach}; {row.yardstick}")
 
 
-def _in_a_process(trace: str, *, page: bool) -> dict[str, Any]:
-    command = [sys.executable, __file__, *(["--page"] if page else []), trace]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return dict(json.loads(done.stdout))
-
-
-def _measure(trace: str, *, page: bool) -> dict[str, float]:
-    """Run the command as a person would, its interpreter's start left out."""
-    started, spent = time.perf_counter(), time.process_time()
-    from graphdiag import cli
-
+def _in_a_process(trace: str, *, page: bool) -> dict[str, float]:
+    """Run the command as a person would, from its start to its end."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "out.html"
-        text = str(Path(folder) / "out.txt")
-        code = cli.run(["report", trace, "-o", text, *(["--html", str(target)] if page else [])])
-        if code:
-            raise SystemExit(f"graphdiag report ended with {code}")
-        size = target.stat().st_size if page else 0
-    return {
-        "wall": time.perf_counter() - started,
-        "cpu": time.process_time() - spent,
-        "mb": size / 1e6,
-        "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }
+        command = [sys.executable, "-m", "graphdiag", "report", trace]
+        command += ["-o", str(Path(folder) / "out.txt"), *(["--html", str(target)] if page else [])]
+        started = time.perf_counter()
+        process = subprocess.Popen(command)
+        _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"graphdiag report ended with {process.returncode}")
+        return {
+            "wall": wall,
+            "cpu": used.ru_utime + used.ru_stime,
+            "mb": target.stat().st_size / 1e6 if page else 0,
+            "mib": used.ru_maxrss / 1024,
+        }
 
 
 if __name__ == "__main__":
