@@ -215,6 +215,7 @@ def _check_engine(engine: str, model: str | None, asked: dict[str, Any]) -> None
     for option, name in _BUNDLED.items():
         if engine != "bundled" and asked[name]:
             raise click.UsageError(f"{option} is of the bundled engine; others run as they are.")
+    _check_sizes(engine, asked)
     faults = asked["faults"]
     known = [fault.name for fault in FAULTS]
     unknown = [name for name in faults if name not in known]
@@ -223,6 +224,23 @@ def _check_engine(engine: str, model: str | None, asked: dict[str, Any]) -> None
             f"--fault {printable(unknown[0])}: no fault is called so; give one of "
             f"{', '.join(known)}."
         )
+
+
+def _check_sizes(engine: str, asked: dict[str, Any]) -> None:
+    """Refuse sizes that no batch of the bundled engine has."""
+    from graphdiag.experiment.plan import MOST_REQUESTS, EngineSize
+
+    most = {
+        "buckets": (MOST_REQUESTS, "requests"),
+        "piecewise": (EngineSize().token_budget, "tokens"),
+    }
+    for name, (largest, what) in most.items():
+        size = max(asked[name] or (0,))
+        if engine == "bundled" and size > largest:
+            raise GraphdiagError(
+                f"--{name} {size}: a batch of the bundled engine has {largest} {what} at most; "
+                "leave it out."
+            )
 
 
 def _on_device(setting: Setting, device: str) -> Setting:

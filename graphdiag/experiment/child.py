@@ -14,8 +14,10 @@ from types import FrameType
 from graphdiag.experiment.orphan import PARENT_VARIABLE
 
 _LOOK_S = 0.05
-_STOP_S = 10.0
-"""How long an interrupted run has to write its trace to the end."""
+_STOP_S = 60.0
+"""How long an interrupted run has to write its trace to the end: a compilation is not broken off.
+
+A second interruption ends it at once."""
 
 
 def run_child(

@@ -23,6 +23,8 @@ PRACTICE = ((1, 1, 8), (2, 4, 17), (5, 8, 31), (9, 16, 29), (17, 32, 15))
 LOTS = 200
 REQUESTS = 400
 BLOCK = 25
+LONGEST_S = 24 * 3600.0
+"""Most seconds from the first arrival to the last."""
 LOT_PROMPT, LOT_STEPS = 4, 12
 """Prompt tokens of a lot's requests, and the decode steps that a lot takes after its prefill."""
 
@@ -67,7 +69,7 @@ def make_workload(told: str, wanted: Wanted | None = None) -> Workload:
     Raises
     ------
     GraphdiagError
-        When no workload is called so, or its value is none.
+        When no workload is called so, its value is none, or it would take over a day.
     SourceError
         When the file of ``azure:FILE`` cannot be read, or has a bad row.
     """
@@ -76,7 +78,15 @@ def make_workload(told: str, wanted: Wanted | None = None) -> Workload:
     made = _KINDS.get(name)
     if made is None or (colon and not value):
         raise GraphdiagError(f"--workload {printable(told)} is none; give {FORMS}.")
-    return made(value, wanted)
+    workload = made(value, wanted)
+    last = workload.requests[-1].at
+    if last > LONGEST_S:
+        raise GraphdiagError(
+            f"--workload {printable(told)}: the last of {count(len(workload.requests), 'request')} "
+            f"would come after {figure(last / 3600)} hours, and {figure(LONGEST_S / 3600)} are the "
+            "most; give a greater --speed, or a smaller --number."
+        )
+    return workload
 
 
 def _practice(value: str, wanted: Wanted) -> Workload:
@@ -126,7 +136,7 @@ def _bursts(value: str, wanted: Wanted) -> Workload:
     burst = _BURST_EVERY_S
     # A burst's requests replace as many of the steady ones at the end, so that the number holds.
     for at in _poisson_times(seeded, rate, number):
-        while at >= burst:
+        while at >= burst and len(times) < number:
             times += [burst + seeded.uniform(0, _BURST_S) for _ in range(_BURST_REQUESTS)]
             burst += _BURST_EVERY_S
         times.append(at)

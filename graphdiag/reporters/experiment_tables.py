@@ -113,7 +113,8 @@ def _costs(found: Experiment) -> Sheet:
     ]
     notes = [
         "Starts: process start to the first request taken, with an empty compile cache (cold) and "
-        "a kept one (warm). Steps: of steady state. Tokens: from the first step to the last.",
+        "a kept one (warm). Steps: of steady state. Tokens: those of decode steps, without the "
+        "first of each request, which its prompt's step gives; from the first step to the last.",
     ]
     if any(mode.against is not None for mode in found.modes):
         notes.append(f"Held against {fmt.clipped(str(found.base))}, -: the base itself.")

@@ -9,7 +9,14 @@ import pytest
 from graphdiag.errors import GraphdiagError, SourceError
 from graphdiag.experiment.arrivals import read_arrivals
 from graphdiag.experiment.plan import EngineSize
-from graphdiag.experiment.workloads import LOT_STEPS, LOTS, PRACTICE, Wanted, make_workload
+from graphdiag.experiment.workloads import (
+    LOT_STEPS,
+    LOTS,
+    PRACTICE,
+    REQUESTS,
+    Wanted,
+    make_workload,
+)
 
 SIZE = EngineSize()
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -76,6 +83,12 @@ def test_bursts_are_bursts():
     assert sorted(seconds.values())[len(seconds) // 2] < 10
 
 
+def test_bursts_alone_make_a_workload_too():
+    requests = make_workload("bursts:1e-9").requests
+    assert len(requests) == REQUESTS
+    assert requests[-1].at < 60
+
+
 def test_azure_rows_are_scaled_to_the_context_and_sped_up(tmp_path: Path):
     file = tmp_path / "a.csv"
     file.write_text(
@@ -138,6 +151,7 @@ def test_a_bad_file_gets_a_sentence_with_its_line(tmp_path: Path, text, told):
         "poisson:-1",
         "bursts:x",
         "azure:",
+        "poisson:1e-9",
     ],
 )
 def test_a_workload_that_is_none_gets_a_sentence(told):
