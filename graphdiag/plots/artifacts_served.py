@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import holoviews as hv
-
 from graphdiag import wording
 from graphdiag.findings import ArtifactRow, Report
 from graphdiag.plots import palette
-from graphdiag.plots.lanes import HALF, Bar, bars, height, reach
-from graphdiag.plots.style import empty, framed, plain
+from graphdiag.plots.lanes import HALF, Bar, in_rows
+from graphdiag.plots.picture import Picture, Words, plain
 
 MOST = 20
 """Artifacts with a row of their own."""
@@ -36,7 +34,7 @@ class _Row:
         return sum(one.pool_bytes or 0 for one in self.artifacts)
 
 
-def artifacts_served(report: Report) -> hv.Overlay | hv.Div:
+def artifacts_served(report: Report) -> Picture | Words:
     """Return each artifact's share of the steps they served, and of the memory they hold.
 
     The artifacts with the most steps have a row each; the others share one, and those that served
@@ -44,7 +42,7 @@ def artifacts_served(report: Report) -> hv.Overlay | hv.Div:
     """
     rows = _rows(report.artifacts)
     if not rows:
-        return empty(NOT_RECORDED)
+        return Words(NOT_RECORDED)
     steps, memory = sum(row.served for row in rows), sum(row.memory for row in rows)
     found = []
     for place, row in enumerate(rows):
@@ -56,14 +54,7 @@ def artifacts_served(report: Report) -> hv.Overlay | hv.Div:
             held = row.memory / memory * 100
             bar = Bar(place, 0.0, held, palette.MEMORY, told, "graph memory", high=0.0)
             found.append(bar)
-    return framed(
-        hv.Overlay(bars(found)),
-        x="share of all in %",
-        y="",
-        x_range=reach(found),
-        y_range=height(len(rows)),
-        lanes=[row.label for row in rows],
-    )
+    return in_rows(found, [row.label for row in rows], x="share of all in %")
 
 
 def _rows(artifacts: Sequence[ArtifactRow]) -> list[_Row]:

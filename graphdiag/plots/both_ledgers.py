@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import holoviews as hv
-
 from graphdiag import wording
 from graphdiag.comparison.answer import Comparison
 from graphdiag.findings import Charge
 from graphdiag.plots.both_times import SIDES
-from graphdiag.plots.lanes import Bar, bars, height, reach
+from graphdiag.plots.lanes import Bar, in_rows
+from graphdiag.plots.picture import Picture, Words
 from graphdiag.plots.step_ledger import MEAN, interval, rows
 from graphdiag.plots.step_times import NO_TIMES
-from graphdiag.plots.style import empty, framed
 
 _EDGES = ({"low": 0.02, "high": 0.34}, {"low": -0.34, "high": -0.02})
 
@@ -21,11 +19,11 @@ def in_a_step(amount: float | None) -> str:
     return wording.MISSING if amount is None else f"{wording.milliseconds(amount)} ms a step"
 
 
-def ledgers_of_both(found: Comparison) -> hv.Overlay | hv.Div:
+def ledgers_of_both(found: Comparison) -> Picture | Words:
     """Return what each case adds to a step in both, on one axis, and the means."""
     ledgers = (found.base.ledger, found.candidate.ledger)
     if ledgers[0] is None or ledgers[1] is None:
-        return empty(f"One of the two has no step times. {NO_TIMES}")
+        return Words(f"One of the two has no step times. {NO_TIMES}")
     named = [*rows(ledgers[0], ledgers[1]), ("mean_ms", MEAN)]
     drawn = []
     for (side, color, _, _), ledger, edges in zip(SIDES, ledgers, _EDGES, strict=True):
@@ -39,11 +37,5 @@ def ledgers_of_both(found: Comparison) -> hv.Overlay | hv.Div:
             length = charge.ms_per_step or 0.0
             bar = Bar(row, 0.0, length, color, told, side, ci95=charge.ci95, **edges)
             drawn.append(bar)
-    return framed(
-        hv.Overlay(bars(drawn)),
-        x="ms a step, mean of the timed steps",
-        y="",
-        x_range=reach(drawn),
-        y_range=height(len(named)),
-        lanes=[title for _, title in named],
-    )
+    labels = [title for _, title in named]
+    return in_rows(drawn, labels, x="ms a step, mean of the timed steps")

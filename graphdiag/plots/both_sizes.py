@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import holoviews as hv
 import numpy as np
 
 from graphdiag import wording
@@ -13,7 +12,7 @@ from graphdiag.comparison.answer import Comparison, SizeChange
 from graphdiag.plots import palette
 from graphdiag.plots.bars import MOST_BARS, Floats, Ints, fits_log, starts
 from graphdiag.plots.both_times import SIDES
-from graphdiag.plots.style import empty, framed, hover, plain
+from graphdiag.plots.picture import Band, Dash, Layer, Line, Picture, Points, Words, plain
 
 NO_SIZES = (
     "What the steps asked for was not recorded: record both engines with graphdiag record, or read "
@@ -32,17 +31,18 @@ class _Size:
     steps: float
 
 
-def sizes_of_both(found: Comparison) -> hv.Overlay | hv.Div:
+def sizes_of_both(found: Comparison) -> Picture | Words:
     """Return how often each size was asked for in both, as shares of the steps of one phase."""
     phase, sizes = _main_phase(found.sizes)
     if not sizes:
-        return empty(NO_SIZES)
+        return Words(NO_SIZES)
     log = _fits_log(sizes)
     requested = np.array([one.requested for one in sizes], np.int64)
     edges = starts(int(requested[0]), int(requested[-1]), log=log, most=MOST_BARS)
     place = np.searchsorted(edges, requested, side="right") - 1
     ends = np.append(edges[1:], requested[-1] + 1)
-    layers, top = [], 0.0
+    layers: list[Layer] = []
+    top = 0.0
     for side, (title, color, dash, _) in enumerate(SIDES):
         steps = np.array([_steps(one)[side] for one in sizes], np.float64)
         total = float(steps.sum())
@@ -52,8 +52,8 @@ def sizes_of_both(found: Comparison) -> hv.Overlay | hv.Div:
         layers.append(_stairs(edges, ends, share, title, color, dash, filled=bool(side)))
         layers.append(_found(edges, ends, counted, share, title))
     several = bool((ends - edges > 1).any())
-    return framed(
-        hv.Overlay(layers),
+    return Picture(
+        layers=layers,
         x=_label(phase),
         y="share of steps in %, per bar" if several else "share of steps in %",
         x_range=_range(requested, log=log),
@@ -62,15 +62,16 @@ def sizes_of_both(found: Comparison) -> hv.Overlay | hv.Div:
     )
 
 
-def costs_of_both(found: Comparison) -> hv.Overlay | hv.Div:
+def costs_of_both(found: Comparison) -> Picture | Words:
     """Return the mean step time of each size in both, as it was measured."""
     phase, sizes = _main_phase(found.sizes)
     timed = [one for one in sizes if one.base_ms is not None or one.candidate_ms is not None]
     if not timed:
-        return empty(NO_TIMES if sizes else NO_SIZES)
+        return Words(NO_TIMES if sizes else NO_SIZES)
     shown = timed[:: -(-len(timed) // _MOST_POINTS)]
     log = _fits_log(timed)
-    layers, top = [], 0.0
+    layers: list[Layer] = []
+    top = 0.0
     for side, (title, color, dash, marker) in enumerate(SIDES):
         mine = [one for one in shown if _ms(one)[side] is not None]
         if not mine:
@@ -85,16 +86,28 @@ def costs_of_both(found: Comparison) -> hv.Overlay | hv.Div:
             "mean": [wording.measure(value, "ms") for value in ms],
             "steps": [wording.count(_steps(one)[side]) for one in mine],
         }
-        line = hv.Curve(data, "size", "ms", label=title)
-        layers.append(line.opts(color=color, line_dash=dash, line_width=1, backend="bokeh"))
-        points = hv.Scatter(data, "size", list(data)[1:], label=title)
-        told = hover(
-            requested="requested", bucket="bucket", mean=f"mean of the {title}", steps="steps"
+        at = ("size", "ms")
+        layers.append(Line(data=data, at=at, color=color, label=title, dash=dash, width=1))
+        layers.append(
+            Points(
+                data=data,
+                at=at,
+                color=color,
+                label=title,
+                told={
+                    "requested": "requested",
+                    "bucket": "bucket",
+                    "mean": f"mean of the {title}",
+                    "steps": "steps",
+                },
+                marker=marker,
+                size=6,
+                outlined=False,
+            )
         )
-        layers.append(points.opts(color=color, size=6, marker=marker, line_color=None, **told))
     requested = np.array([one.requested for one in timed], np.int64)
-    return framed(
-        hv.Overlay(layers),
+    return Picture(
+        layers=layers,
         x=_label(phase),
         y="mean step time in ms",
         x_range=_range(requested, log=log),
@@ -145,18 +158,19 @@ def _range(requested: Ints, *, log: bool) -> tuple[float, float]:
 
 
 def _stairs(
-    edges: Ints, ends: Ints, share: Floats, title: str, color: str, dash: str, *, filled: bool
-) -> hv.Element:
+    edges: Ints, ends: Ints, share: Floats, title: str, color: str, dash: Dash, *, filled: bool
+) -> Layer:
     x = np.stack([edges - 0.5, ends - 0.5], axis=1).ravel()
     y = np.repeat(share, 2)
     if filled:
-        area = hv.Area((x, y), "size", "share", label=title)
-        return area.opts(color=color, alpha=0.55, line_width=0, backend="bokeh")
-    curve = hv.Curve((x, y), "size", "share", label=title)
-    return curve.opts(color=color, line_dash=dash, line_width=2, backend="bokeh")
+        data = {"size": x, "zero": 0 * y, "share": y}
+        at = ("size", "zero", "share")
+        return Band(data=data, at=at, color=color, label=title, alpha=0.55)
+    data = {"size": x, "share": y}
+    return Line(data=data, at=("size", "share"), color=color, label=title, dash=dash, width=2)
 
 
-def _found(edges: Ints, ends: Ints, steps: Floats, share: Floats, title: str) -> hv.Scatter:
+def _found(edges: Ints, ends: Ints, steps: Floats, share: Floats, title: str) -> Points:
     """Return what the pointer finds: the exact figures of each bar."""
     present = steps > 0
     first, last = edges[present], ends[present] - 1
@@ -172,7 +186,10 @@ def _found(edges: Ints, ends: Ints, steps: Floats, share: Floats, title: str) ->
             for count, part in zip(steps[present], share[present], strict=True)
         ],
     }
-    points = hv.Scatter(data, "size", ["share", "requested", "steps"])
-    color = palette.BASE if title == "base" else palette.CANDIDATE
-    shown = hover(requested="requested", steps=f"steps of the {title}")
-    return points.opts(color=color, size=4, line_color=None, **shown)
+    return Points(
+        data=data,
+        at=("size", "share"),
+        color=palette.BASE if title == "base" else palette.CANDIDATE,
+        told={"requested": "requested", "steps": f"steps of the {title}"},
+        outlined=False,
+    )

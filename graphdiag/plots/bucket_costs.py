@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import holoviews as hv
 import numpy as np
 
 from graphdiag import wording
@@ -13,7 +12,7 @@ from graphdiag.findings import SizeCost
 from graphdiag.plots import palette
 from graphdiag.plots.bars import Floats, fits_log
 from graphdiag.plots.bucket_sizes import NO_SIZES_NOW, size_label, size_range
-from graphdiag.plots.style import empty, framed, hover
+from graphdiag.plots.picture import Band, Dash, Layer, Line, Picture, Points, Words
 
 MOST_POINTS = 400
 NO_TIMES = (
@@ -32,21 +31,21 @@ _HOVER = {
 }
 
 
-def cost_by_size(answer: BucketAnswer) -> hv.Overlay | hv.Div:
+def cost_by_size(answer: BucketAnswer) -> Picture | Words:
     """Return what a step of each requested size costs: replayed now, without padding, and eager.
 
     Sizes where eager would be cheaper, past the break-even, are marked.
     """
     timed = [size for size in answer.sizes if size.replay_ms is not None or size.eager_ms]
     if not timed:
-        return empty(NO_SIZES_NOW if answer.priced_in == "ms" else NO_TIMES)
+        return Words(NO_SIZES_NOW if answer.priced_in == "ms" else NO_TIMES)
     log = fits_log(answer.sizes)
     sizes = _spread(timed, log=log)
     x = np.array([size.requested for size in sizes], np.float64)
     replay = _column(sizes, lambda size: size.replay_ms)
     eager = _column(sizes, lambda size: size.eager_ms)
     bare = replay - _column(sizes, lambda size: size.padded_ms)
-    layers = []
+    layers: list[Layer] = []
     if not np.isnan(replay).all():
         layers += [_band(x, bare, replay), _line(x, replay, "replay now", palette.REPLAY, "solid")]
     if not np.isnan(eager).all():
@@ -56,8 +55,8 @@ def cost_by_size(answer: BucketAnswer) -> hv.Overlay | hv.Div:
     if losing:
         layers.append(_losing(losing))
     top = float(np.nanmax(np.concatenate([replay, eager])))
-    return framed(
-        hv.Overlay(layers),
+    return Picture(
+        layers=layers,
         x=size_label(answer.axis),
         y="step time in ms",
         x_range=size_range(answer.sizes, log=log),
@@ -89,21 +88,21 @@ def _stairs(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return np.repeat(edges, 2)[1:-1], np.repeat(y, 2)
 
 
-def _line(x: Floats, y: Floats, label: str, color: str, dash: str) -> hv.Curve:
-    curve = hv.Curve(_stairs(x, y), "size", "ms", label=label)
-    return curve.opts(color=color, line_dash=dash, line_width=2.5, backend="bokeh")
+def _line(x: Floats, y: Floats, label: str, color: str, dash: Dash) -> Line:
+    data = dict(zip(("size", "ms"), _stairs(x, y), strict=True))
+    return Line(data=data, at=("size", "ms"), color=color, label=label, dash=dash, width=2.5)
 
 
-def _band(x: Floats, bare: Floats, replay: Floats) -> hv.Area:
+def _band(x: Floats, bare: Floats, replay: Floats) -> Band:
     along, low = _stairs(x, bare)
-    data = (along, low, _stairs(x, replay)[1])
-    band = hv.Area(data, "size", ["bare", "ms"], label="padded rows")
-    return band.opts(color=palette.PADDING, alpha=0.4, line_width=0, backend="bokeh")
+    data = {"size": along, "bare": low, "ms": _stairs(x, replay)[1]}
+    at = ("size", "bare", "ms")
+    return Band(data=data, at=at, color=palette.PADDING, label="padded rows", alpha=0.4)
 
 
 def _points(
     answer: BucketAnswer, sizes: Sequence[SizeCost], replay: Floats, eager: Floats
-) -> hv.Scatter:
+) -> Points:
     """Return what the pointer finds: the exact figures, on the replay's line or else eager's."""
     told = {
         "steps": [
@@ -123,18 +122,23 @@ def _points(
         **known,
     }
     shown = {name: title for name, title in _HOVER.items() if name in data}
-    points = hv.Scatter(data, kdims=["size"], vdims=["ms", "color", *known])
-    return points.opts(color="color", size=4, line_color=None, **hover(**shown))
+    return Points(data=data, at=("size", "ms"), color="color", told=shown, outlined=False)
 
 
-def _losing(sizes: Sequence[SizeCost]) -> hv.Scatter:
+def _losing(sizes: Sequence[SizeCost]) -> Points:
     data = {
         "size": [size.requested for size in sizes],
         "ms": [size.replay_ms for size in sizes],
         "net": [wording.measure(-(size.net_ms or 0.0), "ms") for size in sizes],
         "requested": [wording.count(size.requested) for size in sizes],
     }
-    label = "eager would win"
-    points = hv.Scatter(data, kdims=["size"], vdims=["ms", "net", "requested"], label=label)
-    shown = hover(requested="requested", net="eager would save")
-    return points.opts(color=palette.EAGER, marker="x", size=9, line_width=2, **shown)
+    return Points(
+        data=data,
+        at=("size", "ms"),
+        color=palette.EAGER,
+        label="eager would win",
+        told={"requested": "requested", "net": "eager would save"},
+        marker="x",
+        size=9,
+        width=2,
+    )

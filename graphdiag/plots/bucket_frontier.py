@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import holoviews as hv
 import numpy as np
 
 from graphdiag import wording
 from graphdiag.buckets.answer import BucketAnswer, Plan
 from graphdiag.plots import palette
-from graphdiag.plots.style import empty, framed, hover
+from graphdiag.plots.picture import Layer, Line, Picture, Points, Words
 
 _WIDE = 32
 """Ratio of the most graphs to the fewest from which their axis is logarithmic."""
@@ -35,7 +34,7 @@ class _Mark:
     marker: str
 
 
-def frontier(answer: BucketAnswer) -> hv.Overlay | hv.Div:
+def frontier(answer: BucketAnswer) -> Picture | Words:
     """Return cost against graphs: the best set of each count, and the sets in question over it.
 
     In ms a step where there are times, else in padding; the first counts may lie above the picture,
@@ -43,7 +42,7 @@ def frontier(answer: BucketAnswer) -> hv.Overlay | hv.Div:
     """
     plans = answer.frontier
     if not plans:
-        return empty("No set of sizes fits: allow more graphs or more memory.")
+        return Words("No set of sizes fits: allow more graphs or more memory.")
     marks = [mark for mark in _marks(answer) if mark.plan is not None]
     heights = [_height(answer, plan) for plan in plans]
     marked = [_height(answer, mark.plan) for mark in marks if mark.plan is not None]
@@ -54,16 +53,17 @@ def frontier(answer: BucketAnswer) -> hv.Overlay | hv.Div:
     margin = (top - low or top or 1.0) * 0.08
     counts = [plan.graphs for plan in plans] + [mark.plan.graphs for mark in marks if mark.plan]
     log = max(counts) >= _WIDE * min(counts)
-    line = hv.Curve((counts[: len(plans)], heights), "graphs", "cost", label="best of its count")
-    layers = [
-        line.opts(color=palette.FRONTIER, line_width=2, backend="bokeh"),
-        _points(answer, plans, "best of its count", palette.FRONTIER, "circle", 5),
+    best = "best of its count"
+    line = {"graphs": counts[: len(plans)], "cost": heights}
+    layers: list[Layer] = [
+        Line(data=line, at=("graphs", "cost"), color=palette.FRONTIER, label=best),
+        _points(answer, plans, best, palette.FRONTIER, "circle", 5),
     ]
     for mark in marks:
         if mark.plan is not None:
             layers.append(_points(answer, [mark.plan], mark.label, mark.color, mark.marker, 12))
-    return framed(
-        hv.Overlay(layers),
+    return Picture(
+        layers=layers,
         x="captured graphs",
         y="mean step time in ms" if timed else "padding in % of requested rows",
         x_range=_range(counts, log=log),
@@ -98,7 +98,7 @@ def _height(answer: BucketAnswer, plan: Plan) -> float:
 
 def _points(
     answer: BucketAnswer, plans: list[Plan], label: str, color: str, marker: str, size: int
-) -> hv.Scatter:
+) -> Points:
     told = {
         "which": [label] * len(plans),
         "sizes": [wording.count(len(plan.buckets)) for plan in plans],
@@ -115,5 +115,12 @@ def _points(
         **known,
     }
     shown = {name: title for name, title in _HOVER.items() if name in data}
-    points = hv.Scatter(data, kdims=["graphs"], vdims=["cost", *known], label=label)
-    return points.opts(color=color, marker=marker, size=size, line_color=color, **hover(**shown))
+    return Points(
+        data=data,
+        at=("graphs", "cost"),
+        color=color,
+        label=label,
+        told=shown,
+        marker=marker,
+        size=size,
+    )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import holoviews as hv
 import numpy as np
 
 from graphdiag import wording
@@ -14,7 +13,7 @@ from graphdiag.buckets.answer import BucketAnswer
 from graphdiag.findings import SizeCost
 from graphdiag.plots import palette
 from graphdiag.plots.bars import Bars, Floats, fits_log, gather
-from graphdiag.plots.style import empty, framed, hover
+from graphdiag.plots.picture import Boxes, Layer, Picture, Points, Segments, Words
 
 NO_SIZES_NOW = (
     "Which sizes are captured now was not recorded, so that padding is not known: give them as "
@@ -57,7 +56,7 @@ class Asked:
         return sum(size.steps for size in self.sizes)
 
 
-def requested_sizes(answer: BucketAnswer) -> hv.Overlay:
+def requested_sizes(answer: BucketAnswer) -> Picture:
     """Return the histogram of requested sizes under the captured and the recommended ones.
 
     The orange part of a bar is the share of the executed rows that is padding.
@@ -65,7 +64,7 @@ def requested_sizes(answer: BucketAnswer) -> hv.Overlay:
     return histogram(_asked(answer))
 
 
-def histogram(answer: Asked) -> hv.Overlay:
+def histogram(answer: Asked) -> Picture:
     """Return the histogram of what was asked for, under the sizes that are captured for it."""
     log = fits_log(answer.sizes)
     bars = gather(answer.sizes, log=log)
@@ -74,7 +73,7 @@ def histogram(answer: Asked) -> hv.Overlay:
     replayed = (bars.steps - bars.eager) * scale
     padding = replayed * bars.waste
     told = _told(answer, bars)
-    layers = []
+    layers: list[Layer] = []
     if answer.captured is None:
         layers.append(_boxes(bars, 0 * heights, heights, told, "steps", palette.REPLAY))
     else:
@@ -85,25 +84,25 @@ def histogram(answer: Asked) -> hv.Overlay:
             layers.append(_boxes(bars, replayed, heights, told, "ran eager", palette.EAGER))
     top = float(heights.max())
     unit = "share of steps in %" if answer.shares else "steps"
-    return _over_sizes(hv.Overlay(layers), answer, bars, top, log=log, y=unit, mark=True)
+    return _over_sizes(layers, answer, bars, top, log=log, y=unit, mark=True)
 
 
-def padding_by_size(answer: BucketAnswer) -> hv.Overlay | hv.Div:
+def padding_by_size(answer: BucketAnswer) -> Picture | Words:
     """Return each requested size's share of all padded rows under the captured sizes."""
     if answer.current is None:
-        return empty(NO_SIZES_NOW)
+        return Words(NO_SIZES_NOW)
     asked = _asked(answer)
     log = fits_log(answer.sizes)
     bars = gather(answer.sizes, log=log)
     padded = float(bars.padded.sum())
     if not padded:
-        return empty("No row was padded: every step that replayed asked for a captured size.")
+        return Words("No row was padded: every step that replayed asked for a captured size.")
     share = bars.padded / padded * 100
     told = _told(asked, bars)
     boxes = _boxes(bars, 0 * share, share, told, "padded rows", palette.PADDING)
     y = "share of all padded rows in %"
     top = float(share.max())
-    return _over_sizes(hv.Overlay([boxes]), asked, bars, top, log=log, y=y, mark=False)
+    return _over_sizes([boxes], asked, bars, top, log=log, y=y, mark=False)
 
 
 def size_label(axis: str | None) -> str:
@@ -174,15 +173,14 @@ _HOVER = {
 
 def _boxes(
     bars: Bars, bottom: Floats, top: Floats, told: dict[str, list[str]], label: str, color: str
-) -> hv.Rectangles:
+) -> Boxes:
     shown = {name: title for name, title in _HOVER.items() if name in told}
     data: dict[str, Any] = {"x0": bars.left, "y0": bottom, "x1": bars.right, "y1": top, **told}
-    boxes = hv.Rectangles(data, kdims=["x0", "y0", "x1", "y1"], vdims=list(told), label=label)
-    return boxes.opts(color=color, line_width=0, **hover(**shown))
+    return Boxes(data=data, at=("x0", "y0", "x1", "y1"), color=color, label=label, told=shown)
 
 
 def _over_sizes(
-    layers: hv.Overlay,
+    layers: Sequence[Layer],
     answer: Asked,
     bars: Bars,
     top: float,
@@ -190,15 +188,15 @@ def _over_sizes(
     log: bool,
     y: str,
     mark: bool,
-) -> hv.Overlay:
+) -> Picture:
     """Lay the captured sizes over ``layers`` as rulings, and the recommended ones as triangles."""
-    if answer.captured is not None:
-        layers = layers * _rulings(answer, answer.captured, top * _HEADROOM)
+    if answer.captured is not None and len(answer.captured):
+        layers = [*layers, _rulings(answer, answer.captured, top * _HEADROOM)]
     if mark and len(answer.recommended):
-        layers = layers * _triangles(answer.recommended, top * _TRIANGLES)
+        layers = [*layers, _triangles(answer.recommended, top * _TRIANGLES)]
     several = bool((bars.last > bars.first).any())
-    return framed(
-        layers,
+    return Picture(
+        layers=layers,
         x=size_label(answer.axis),
         y=f"{y}, per bar" if several else y,
         x_range=size_range(answer.sizes, log=log),
@@ -207,7 +205,7 @@ def _over_sizes(
     )
 
 
-def _rulings(answer: Asked, buckets: Sequence[int], top: float) -> hv.Segments:
+def _rulings(answer: Asked, buckets: Sequence[int], top: float) -> Segments:
     served = dict.fromkeys(buckets, 0.0)
     for size in answer.sizes:
         if size.bucket in served:
@@ -221,28 +219,29 @@ def _rulings(answer: Asked, buckets: Sequence[int], top: float) -> hv.Segments:
         "captured": [f"{bucket:,}" for bucket in buckets],
         "serves": [f"{share} of steps" for share in shares],
     }
-    rulings = hv.Segments(
-        data,
-        kdims=["x", "bottom", "x_to", "top"],
-        vdims=["captured", "serves"],
+    return Segments(
+        data=data,
+        at=("x", "bottom", "x_to", "top"),
+        color=palette.NOW,
         label="captured now",
+        told={"captured": "captured now", "serves": "serves"},
+        alpha=0.8 if len(buckets) <= _MANY else 0.4,
     )
-    alpha = 0.8 if len(buckets) <= _MANY else 0.4
-    shown = hover(captured="captured now", serves="serves")
-    return rulings.opts(color=palette.NOW, line_width=1, line_alpha=alpha, **shown)
 
 
-def _triangles(buckets: Sequence[int], height: float) -> hv.Scatter:
+def _triangles(buckets: Sequence[int], height: float) -> Points:
     data = {
         "x": buckets,
         "y": np.full(len(buckets), height),
         "recommended": [f"{bucket:,}" for bucket in buckets],
     }
-    triangles = hv.Scatter(data, kdims=["x"], vdims=["y", "recommended"], label="recommended")
-    return triangles.opts(
+    return Points(
+        data=data,
+        at=("x", "y"),
         color=palette.RECOMMENDED,
+        label="recommended",
+        told={"recommended": "recommended"},
         marker="inverted_triangle",
         size=8,
-        line_color=None,
-        **hover(recommended="recommended"),
+        outlined=False,
     )

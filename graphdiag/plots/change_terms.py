@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import holoviews as hv
-
 from graphdiag import wording
 from graphdiag.comparison.answer import Comparison
 from graphdiag.plots import palette
-from graphdiag.plots.lanes import Bar, bars, connectors, height, reach
+from graphdiag.plots.lanes import Bar, connectors, in_rows, reach
+from graphdiag.plots.picture import Picture, Words
 from graphdiag.plots.step_ledger import interval, signed
-from graphdiag.plots.style import empty, framed
 from graphdiag.titles import SELDOM, TERMS
 
 NOT_SPLIT = (
@@ -20,7 +18,7 @@ _MARK = 0.004
 """Half the width of the mark of a mean, as a share of the axis."""
 
 
-def change_terms(found: Comparison) -> hv.Overlay | hv.Div:
+def change_terms(found: Comparison) -> Picture | Words:
     """Return the waterfall from the base's mean step time to the candidate's, term by term.
 
     The axis begins near the means, and not at 0; the means are marks, for their length would say
@@ -28,7 +26,7 @@ def change_terms(found: Comparison) -> hv.Overlay | hv.Div:
     """
     terms, base, candidate = found.terms, found.base_ms_per_step, found.candidate_ms_per_step
     if terms is None or base is None or candidate is None:
-        return empty(NOT_SPLIT)
+        return Words(NOT_SPLIT)
     steps, labels, places, running = [], [f"base\n{wording.figure(base)} ms"], [(0, base)], base
     named = [pair for pair in TERMS.items() if pair[0] not in SELDOM or getattr(terms, pair[0])]
     for row, (name, title) in enumerate(named, 1):
@@ -60,13 +58,12 @@ def change_terms(found: Comparison) -> hv.Overlay | hv.Div:
             (len(named) + 1, candidate, palette.CANDIDATE, "candidate"),
         )
     ]
-    return framed(
-        hv.Overlay([connectors(places), *bars([*marks, *steps])]),
+    return in_rows(
+        [*marks, *steps],
+        labels,
         x="ms a step; the axis is cut",
-        y="",
         x_range=x_range,
-        y_range=height(len(labels)),
-        lanes=labels,
+        under=[connectors(places)],
     )
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import holoviews as hv
-
 from graphdiag import wording
 from graphdiag.findings import Report, StepCosts
 from graphdiag.plots import palette
-from graphdiag.plots.lanes import Bar, bars, height, reach
-from graphdiag.plots.style import empty, framed, plain
+from graphdiag.plots.lanes import Bar, in_rows
+from graphdiag.plots.picture import Picture, Words, plain
 
 NOT_RECORDED = (
     "GPU time, idle gaps and launches were not recorded: open a profiler window on the running "
@@ -25,19 +23,19 @@ Part = tuple[str, float, str]
 """Name in the legend, amount, colour."""
 
 
-def gpu_times(report: Report) -> hv.Overlay | hv.Div:
+def gpu_times(report: Report) -> Picture | Words:
     """Return the mean ms a step of host and GPU by phase: busy, idle, launching, blocked."""
     rows = [row for phase, costs in report.step_costs.items() for row in _times(phase, costs)]
     if not rows:
-        return empty(NOT_RECORDED)
+        return Words(NOT_RECORDED)
     return _stacked(rows, "ms", "mean ms a step, over the steps measured")
 
 
-def gpu_launches(report: Report) -> hv.Overlay | hv.Div:
+def gpu_launches(report: Report) -> Picture | Words:
     """Return how many calls launch the work of a step, and how many kernels run, by phase."""
     rows = [row for phase, costs in report.step_costs.items() for row in _launches(phase, costs)]
     if not rows:
-        return empty(NO_LAUNCHES if report.step_costs else NOT_RECORDED)
+        return Words(NO_LAUNCHES if report.step_costs else NOT_RECORDED)
     return _stacked(rows, "", "mean number a step, over the steps measured")
 
 
@@ -77,7 +75,7 @@ def _launches(phase: str, costs: StepCosts) -> Iterator[tuple[str, int, list[Par
         yield f"{named}: kernels", costs.steps, kernels
 
 
-def _stacked(rows: list[tuple[str, int, list[Part]]], unit: str, x: str) -> hv.Overlay:
+def _stacked(rows: list[tuple[str, int, list[Part]]], unit: str, x: str) -> Picture:
     found, labels = [], []
     for place, (label, steps, parts) in enumerate(rows):
         running = 0.0
@@ -90,11 +88,4 @@ def _stacked(rows: list[tuple[str, int, list[Part]]], unit: str, x: str) -> hv.O
                 found.append(Bar(place, running, running + amount, color, told, name))
                 running += amount
         labels.append(f"{label}\n{wording.figure(running)} {unit}".strip())
-    return framed(
-        hv.Overlay(bars(found) or [hv.Rectangles([])]),
-        x=x,
-        y="",
-        x_range=reach(found) if found else (0.0, 1.0),
-        y_range=height(len(labels)),
-        lanes=labels,
-    )
+    return in_rows(found, labels, x=x, x_range=None if found else (0.0, 1.0))

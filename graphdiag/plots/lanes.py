@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import holoviews as hv
 import numpy as np
 
 from graphdiag.plots import palette
-from graphdiag.plots.style import hover
+from graphdiag.plots.picture import Boxes, Layer, Picture, Segments
 
 HALF = 0.32
 """Half of a bar's height; rows are 1 apart."""
 _ROOM = 0.06
+_BOX = ("x0", "y0", "x1", "y1")
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,36 @@ class Bar:
     ci95: tuple[float, float] | None = field(default=None)
 
 
-def bars(found: Sequence[Bar]) -> list[hv.Element]:
+def in_rows(
+    found: Sequence[Bar],
+    labels: Sequence[str],
+    *,
+    x: str,
+    x_range: tuple[float, float] | None = None,
+    under: Sequence[Layer] = (),
+    columns: int = 3,
+) -> Picture:
+    """Return bars in rows as a picture, as long as they are where ``x_range`` does not say.
+
+    ``labels`` are the rows', from top to bottom; ``under`` lies under the bars.
+    """
+    return Picture(
+        layers=[*under, *_bars(found)],
+        x=x,
+        y="",
+        x_range=reach(found) if x_range is None else x_range,
+        y_range=(-(len(labels) - 1) - 0.6, 0.6),
+        lanes=labels,
+        columns=columns,
+    )
+
+
+def _bars(found: Sequence[Bar]) -> list[Layer]:
     """Return bars as layers, one for each label, and their intervals over them."""
     kinds: dict[str, list[Bar]] = {}
     for bar in found:
         kinds.setdefault(bar.label, []).append(bar)
-    layers: list[hv.Element] = []
+    layers: list[Layer] = []
     for label, mine in kinds.items():
         names = list(mine[0].told)
         data = {
@@ -67,15 +91,16 @@ def bars(found: Sequence[Bar]) -> list[hv.Element]:
                 f"told{place}": [bar.told[name] for bar in mine] for place, name in enumerate(names)
             },
         }
-        columns = {f"told{place}": name for place, name in enumerate(names)}
-        boxes = hv.Rectangles(data, ["x0", "y0", "x1", "y1"], ["color", *columns], label=label)
         color = mine[0].color if label else "color"  # what a legend names has one colour
-        layers.append(boxes.opts(color=color, line_color=color, line_width=1, **hover(**columns)))
+        columns = {f"told{place}": name for place, name in enumerate(names)}
+        layers.append(
+            Boxes(data=data, at=_BOX, color=color, label=label, told=columns, outline=color)
+        )
     whiskers = [bar for bar in found if bar.ci95 is not None]
     return [*layers, _whiskers(whiskers)] if whiskers else layers
 
 
-def connectors(places: Sequence[tuple[int, float]]) -> hv.Segments:
+def connectors(places: Sequence[tuple[int, float]]) -> Segments:
     """Return the lines that carry an amount from each (row, x) down to the next row."""
     data = {
         "x0": [x for _, x in places],
@@ -83,8 +108,7 @@ def connectors(places: Sequence[tuple[int, float]]) -> hv.Segments:
         "x1": [x for _, x in places],
         "y1": [-row - 1 + HALF for row, _ in places],
     }
-    lines = hv.Segments(data, ["x0", "y0", "x1", "y1"])
-    return lines.opts(color=palette.GREY, line_dash="dotted", backend="bokeh")
+    return Segments(data=data, at=_BOX, color=palette.GREY, dash="dotted")
 
 
 def reach(found: Sequence[Bar], *, zero: bool = True) -> tuple[float, float]:
@@ -97,14 +121,8 @@ def reach(found: Sequence[Bar], *, zero: bool = True) -> tuple[float, float]:
     return low - room, high + room
 
 
-def height(rows: int) -> tuple[float, float]:
-    """Return the range of the axis across the bars."""
-    return -(rows - 1) - 0.6, 0.6
-
-
-def _whiskers(found: Sequence[Bar]) -> hv.Segments:
+def _whiskers(found: Sequence[Bar]) -> Segments:
     middles = np.array([-bar.row + (bar.low + bar.high) / 2 for bar in found])
     ends = np.array([bar.ci95 for bar in found], np.float64)
     data = {"x0": ends[:, 0], "y0": middles, "x1": ends[:, 1], "y1": middles}
-    lines = hv.Segments(data, ["x0", "y0", "x1", "y1"], label="95 % interval")
-    return lines.opts(color=palette.INTERVAL, line_width=3, backend="bokeh")
+    return Segments(data=data, at=_BOX, color=palette.INTERVAL, label="95 % interval", width=3)

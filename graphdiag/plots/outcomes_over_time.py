@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import holoviews as hv
 import numpy as np
 import polars as pl
 
 from graphdiag import history, wording
 from graphdiag.plots import clock, palette
+from graphdiag.plots.picture import Boxes, Picture, Words, plain
 from graphdiag.plots.step_times import NO_STEPS
-from graphdiag.plots.style import empty, framed, hover, plain
 from graphdiag.summary import Summary
 
 FATES = {
@@ -21,12 +20,12 @@ FATES = {
 }
 
 
-def outcomes_over_time(summary: Summary) -> hv.Overlay | hv.Div:
+def outcomes_over_time(summary: Summary) -> Picture | Words:
     """Return the share of the steps that met each fate, in slices of time."""
     found = history.outcomes_over_time(summary)
     span = history.span(summary)
     if span is None:
-        return empty(clock.NO_CLOCK if len(summary.groups) else NO_STEPS)
+        return Words(clock.NO_CLOCK if len(summary.groups) else NO_STEPS)
     found = found.with_columns((pl.col("share").cum_sum().over("start_ns") * 100).alias("top"))
     boxes = []
     kinds = found.select("fate", "reason", "rank").unique().sort("fate", "rank")
@@ -47,13 +46,20 @@ def outcomes_over_time(summary: Summary) -> hv.Overlay | hv.Div:
             ],
             "fate": [title] * len(mine),
         }
-        kdims = ["x0", "y0", "x1", "y1"]
-        layer = hv.Rectangles(data, kdims, ["when", "fate", "steps"], label=title)
-        shown = hover(when="UTC", fate="outcome", steps="steps")
-        boxes.append(layer.opts(color=color, line_width=0.5, line_color="#ffffff", **shown))
+        boxes.append(
+            Boxes(
+                data=data,
+                at=("x0", "y0", "x1", "y1"),
+                color=color,
+                label=title,
+                told={"when": "UTC", "fate": "outcome", "steps": "steps"},
+                outline="#ffffff",
+                width=0.5,
+            )
+        )
     first, last = span
-    return framed(
-        hv.Overlay(boxes),
+    return Picture(
+        layers=boxes,
         x=clock.label(first, last),
         y="share of steps in %",
         x_range=clock.around(first, last),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import holoviews as hv
-
 from graphdiag.findings import Report, SizeCost, SizeRow
 from graphdiag.metrics import ELIGIBLE
 from graphdiag.plots.bucket_sizes import Asked, histogram
-from graphdiag.plots.style import empty
+from graphdiag.plots.picture import Picture, Words
 
 NO_SIZES = (
     "What a step asked for was not recorded: record the engine with graphdiag record, or read a "
@@ -19,7 +17,7 @@ GRAPHS_OFF = (
 )
 
 
-def sizes_served(report: Report) -> hv.Overlay | hv.Div:
+def sizes_served(report: Report) -> Picture | Words:
     """Return the histogram of the sizes that graphs should have served, as they were served.
 
     As :func:`graphdiag.plots.requested_sizes`, but of all steps on record: also of those that a
@@ -27,7 +25,7 @@ def sizes_served(report: Report) -> hv.Overlay | hv.Div:
     """
     rows = [row for row in report.sizes if row.outcome in ELIGIBLE]
     if not rows:
-        return empty(GRAPHS_OFF if report.sizes else NO_SIZES)
+        return Words(GRAPHS_OFF if report.sizes else NO_SIZES)
     plan, captured = report.recommendation, report.engine.get("capture_sizes")
     told = captured if isinstance(captured, list) else []
     known = [size for size in told if isinstance(size, int) and size > 0]

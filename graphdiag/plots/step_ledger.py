@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import holoviews as hv
-
 from graphdiag import wording
 from graphdiag.findings import Charge, Report, StepLedger
 from graphdiag.plots import palette
-from graphdiag.plots.lanes import Bar, bars, connectors, height, reach
+from graphdiag.plots.lanes import Bar, connectors, in_rows
+from graphdiag.plots.picture import Picture, Words
 from graphdiag.plots.step_times import NO_TIMES
-from graphdiag.plots.style import empty, framed
 from graphdiag.titles import ledger_rows
 
 COLORS = {
@@ -21,11 +19,11 @@ COLORS = {
 MEAN = "mean step"
 
 
-def step_ledger(report: Report) -> hv.Overlay | hv.Div:
+def step_ledger(report: Report) -> Picture | Words:
     """Return the waterfall from the best achievable step time to the mean one, case by case."""
     ledger = report.ledger
     if ledger is None:
-        return empty(NO_TIMES)
+        return Words(NO_TIMES)
     found, labels, places, running = [], [], [], 0.0
     for row, (name, title) in enumerate(rows(ledger)):
         charge: Charge = getattr(ledger, name)
@@ -48,14 +46,8 @@ def step_ledger(report: Report) -> hv.Overlay | hv.Div:
     }
     found.append(Bar(len(labels), 0.0, ledger.mean_ms, palette.NOW, told))
     labels.append(f"{MEAN}\n{wording.figure(ledger.mean_ms)} ms")
-    return framed(
-        hv.Overlay([connectors(places), *bars(found)]),
-        x=f"ms a step, mean of {wording.count(ledger.steps, 'timed step')}",
-        y="",
-        x_range=reach(found),
-        y_range=height(len(labels)),
-        lanes=labels,
-    )
+    over = f"ms a step, mean of {wording.count(ledger.steps, 'timed step')}"
+    return in_rows(found, labels, x=over, under=[connectors(places)])
 
 
 def told_amount(amount: float | None) -> str:
@@ -75,9 +67,11 @@ def _amount(amount: float | None, *, is_first: bool) -> str:
 
 
 def signed(amount: float) -> str:
-    """Return an amount in ms with its sign; rounding errors are nothing."""
+    """Return an amount in ms with its sign; rounding errors are nothing, less than 1 µs nearly."""
     rounded = round(amount, 9) + 0.0
-    return f"{'+' if rounded >= 0.001 else ''}{wording.milliseconds(rounded)}"
+    if 0 < abs(rounded) < 0.001:
+        return "about 0"
+    return f"{'+' if rounded > 0 else ''}{wording.figure(rounded)}"
 
 
 def rows(*ledgers: StepLedger) -> list[tuple[str, str]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-import holoviews as hv
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from graphdiag import history, wording
 from graphdiag.plots import clock, palette
 from graphdiag.plots.bars import Floats
-from graphdiag.plots.style import empty, framed, hover
+from graphdiag.plots.picture import Boxes, Dash, Layer, Line, Picture, Points, Words
 from graphdiag.summary import Summary
 
 NO_TIMES = (
     "The time of a step was not recorded: record the engine with graphdiag record, or read a "
     "profiler's trace."
 )
-_LINES = {
+_LINES: dict[str, tuple[str, str, Dash, str]] = {
     "replayed": ("replayed", palette.REPLAY, "solid", "circle"),
     "eager": ("ran eager", palette.EAGER, "dashed", "x"),
     "captured": ("captured inside", palette.CAPTURED, "dotted", "diamond"),
@@ -33,13 +33,14 @@ _MADE = {
 _SHADES = {"cold": ("cold", palette.COLD, 0.3), "warm": ("warm", palette.WARM, 0.45)}
 WIDE = 10
 """Ratio of the longest mean to the middle one from which the axis of step time is logarithmic."""
+_BOX = ("x0", "y0", "x1", "y1")
 _FEW = 40
 """Points up to which each is drawn large: a line may not show them."""
 _BEFORE = 0.5
 """Most of the steps' time that is shown before the first one, as a multiple."""
 
 
-def step_times(summary: Summary) -> hv.Overlay | hv.Div:
+def step_times(summary: Summary) -> Picture | Words:
     """Return the mean step time by how the step ran, over wall-clock time.
 
     Shaded is what is not steady: cold, until the last start-up capture or compilation, and warm,
@@ -48,10 +49,10 @@ def step_times(summary: Summary) -> hv.Overlay | hv.Div:
     times = history.step_times(summary)
     span = history.span(summary)
     if span is None:
-        return empty(clock.NO_CLOCK if len(summary.groups) else NO_STEPS)
+        return Words(clock.NO_CLOCK if len(summary.groups) else NO_STEPS)
     timed = times.drop_nulls("mean_ms")
     if timed.is_empty():
-        return empty(NO_TIMES)
+        return Words(NO_TIMES)
     means = timed["mean_ms"].to_numpy()
     log = bool(means.min() > 0 and means.max() > WIDE * np.median(means))
     low, top = _ends(means, log=log)
@@ -63,8 +64,8 @@ def step_times(summary: Summary) -> hv.Overlay | hv.Div:
         *_marked(made, lane),
         *_lines(timed, summary),
     ]
-    return framed(
-        hv.Overlay(layers),
+    return Picture(
+        layers=layers,
         x=clock.label(first, last),
         y="mean step time in ms",
         x_range=clock.around(first, last),
@@ -102,17 +103,16 @@ def _shown(span: tuple[int, int], *others: pl.DataFrame) -> tuple[int, int]:
     return max(early, first - round(_BEFORE * (last - first))), last
 
 
-def _lines(times: pl.DataFrame, summary: Summary) -> Iterator[hv.Element]:
+def _lines(times: pl.DataFrame, summary: Summary) -> Iterator[Layer]:
     width = 1 << summary.shift
     for (way,), mine in times.group_by("way", maintain_order=True):
         title, color, dash, marker = _LINES[str(way)]
         starts, ends = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
         middles = clock.milliseconds((mine["start_ns"] + mine["end_ns"]) // 2)
         mean = mine["mean_ms"].to_numpy()
-        gaps = gaps_in(starts, width)
-        line = (np.insert(middles, gaps, middles[gaps]), np.insert(mean, gaps, np.nan))
-        curve = hv.Curve(line, "time", "ms", label=title)
-        yield curve.opts(color=color, line_dash=dash, line_width=1.5, backend="bokeh")
+        at = ("time", "ms")
+        line = dict(zip(at, broken(middles, mean, starts, width), strict=True))
+        yield Line(data=line, at=at, color=color, label=title, dash=dash, width=1.5)
         data = {
             "time": middles,
             "ms": mean,
@@ -120,30 +120,38 @@ def _lines(times: pl.DataFrame, summary: Summary) -> Iterator[hv.Element]:
             "mean": [wording.measure(value, "ms") for value in mean.tolist()],
             "steps": [f"{steps:,} {title}" for steps in mine["steps"]],
         }
-        points = hv.Scatter(data, "time", ["ms", "when", "mean", "steps"], label=title)
-        shown = hover(when="UTC", mean="mean", steps="steps")
-        size = 3 if len(mine) > _FEW else 7
-        yield points.opts(color=color, size=size, marker=marker, line_color=color, **shown)
+        yield Points(
+            data=data,
+            at=at,
+            color=color,
+            label=title,
+            told={"when": "UTC", "mean": "mean", "steps": "steps"},
+            marker=marker,
+            size=3 if len(mine) > _FEW else 7,
+        )
 
 
-def gaps_in(starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-    """Return where a line over bins is broken: before a bin that follows one without a step."""
-    gaps: NDArray[np.int64] = np.flatnonzero(np.diff(starts) > 2 * width) + 1
-    return gaps
+def broken(
+    along: Floats, mean: Floats, starts: NDArray[np.int64], width: int
+) -> tuple[Floats, Floats]:
+    """Return a line over bins with a NaN before each bin that follows one without a step."""
+    gaps = np.flatnonzero(np.diff(starts) > 2 * width) + 1
+    return np.insert(along, gaps, along[gaps]), np.insert(mean, gaps, np.nan)
 
 
-def _shaded(started: pl.DataFrame, low: float, top: float) -> Iterator[hv.Rectangles]:
+def _shaded(started: pl.DataFrame, low: float, top: float) -> Iterator[Boxes]:
     for (period,), mine in started.group_by("period", maintain_order=True):
         title, color, alpha = _SHADES[str(period)]
         told = [
             f"{wording.count(steps, 'step')}, {clock.stretch(first, last)}"
             for first, last, steps in mine.select("start_ns", "end_ns", "steps").iter_rows()
         ]
-        boxes = _boxes(mine, (low, top), title, {title: told})
-        yield boxes.opts(color=color, alpha=alpha, line_width=0, **hover(**{title: title}))
+        data = _boxes(mine, (low, top)) | {title: told}
+        told_as = {title: title}
+        yield Boxes(data=data, at=_BOX, color=color, label=title, told=told_as, alpha=alpha)
 
 
-def _marked(made: pl.DataFrame, lane: tuple[float, float]) -> Iterator[hv.Rectangles]:
+def _marked(made: pl.DataFrame, lane: tuple[float, float]) -> Iterator[Boxes]:
     for (what,), mine in made.group_by("what", maintain_order=True):
         title, color = _MADE[str(what)]
         told = [
@@ -152,18 +160,21 @@ def _marked(made: pl.DataFrame, lane: tuple[float, float]) -> Iterator[hv.Rectan
                 "number", "seconds", "start_ns", "end_ns"
             ).iter_rows()
         ]
-        boxes = _boxes(mine, lane, title, {"made": told})
-        yield boxes.opts(color=color, line_color=color, line_width=2, **hover(made=title))
+        yield Boxes(
+            data=_boxes(mine, lane) | {"made": told},
+            at=_BOX,
+            color=color,
+            label=title,
+            told={"made": title},
+            outline=color,
+            width=2,
+        )
 
 
-def _boxes(
-    table: pl.DataFrame, ends: tuple[float, float], title: str, told: dict[str, list[str]]
-) -> hv.Rectangles:
-    data = {
+def _boxes(table: pl.DataFrame, ends: tuple[float, float]) -> dict[str, Any]:
+    return {
         "x0": clock.milliseconds(table["start_ns"]),
         "y0": np.full(len(table), ends[0]),
         "x1": clock.milliseconds(table["end_ns"]),
         "y1": np.full(len(table), ends[1]),
-        **told,
     }
-    return hv.Rectangles(data, ["x0", "y0", "x1", "y1"], list(told), label=title)

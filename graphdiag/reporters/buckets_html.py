@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphdiag import plots
 from graphdiag.buckets.answer import BucketAnswer, SingleChange
+from graphdiag.plots import pictures
 from graphdiag.reporters import buckets_tables as tables
 from graphdiag.reporters import format as fmt
 from graphdiag.reporters.advice import ENGINE_NAMES
@@ -72,19 +72,19 @@ def _figures(answer: BucketAnswer) -> Iterator[Figure]:
         "executed that was padding. A line is a size captured now, a triangle a recommended one."
         if answer.current is not None
         else "A bar is the steps that asked for a size; a triangle is a recommended size.",
-        plots.requested_sizes(answer),
+        pictures.requested_sizes(answer),
     )
     yield Figure(
         "Padding by size",
         "A bar is a size's share of all padded rows. A high bar far left of the next line replays "
         "a bucket that is much too large for it.",
-        plots.padding_by_size(answer),
+        pictures.padding_by_size(answer),
     )
     yield Figure(
         "What each number of graphs can give",
         "A point is the best set of so many graphs: lower is better, and past the knee more graphs "
         "gain little. The first points may lie above the picture.",
-        plots.frontier(answer),
+        pictures.frontier(answer),
     )
     yield Figure(
         "Cost by size",
@@ -94,5 +94,5 @@ def _figures(answer: BucketAnswer) -> Iterator[Figure]:
             if any(size.eager_ms is not None for size in answer.sizes)
             else ". What an eager step costs is not known."
         ),
-        plots.cost_by_size(answer),
+        pictures.cost_by_size(answer),
     )

@@ -35,10 +35,11 @@ def case_cards(report: Report) -> Iterator[Card]:
 def _metric(case: Case, report: Report) -> tuple[str, str]:
     whole, steady = report.metrics, report.periods.get("steady")
     if case.case == "compile":
+        if nothing_made(whole):
+            return "none" if fmt.made_outside(report) else UNKNOWN, "compiles and captures"
         number = wording.count(whole.compile_count + whole.capture_count)
         seconds = wording.measure(whole.compile_seconds + whole.capture_seconds, "s")
-        made = UNKNOWN if nothing_made(whole) else f"{number} in {seconds}"
-        return made, "compiles and captures"
+        return f"{number} in {seconds}", "compiles and captures"
     judged = steady if steady and steady.eligible_steps else whole
     name, value = {
         "shapes": ("exact-bucket hit rate", judged.exact_hit_rate),
@@ -50,7 +51,8 @@ def _metric(case: Case, report: Report) -> tuple[str, str]:
 
 def _cost(case: Case, metric: str) -> tuple[str, str]:
     if fmt.is_quiet(case):
-        return (UNKNOWN, "ms a step") if fmt.is_unknown(metric) else ("nothing", "charged to it")
+        unknown = case.ms_per_step is None and fmt.is_unknown(metric)
+        return (UNKNOWN, "ms a step") if unknown else ("nothing", "charged to it")
     if case.ms_per_step is None:
         if not case.share:
             return UNKNOWN, "ms a step"

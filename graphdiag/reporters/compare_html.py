@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphdiag import plots, wording
+from graphdiag import wording
 from graphdiag.comparison.answer import Comparison
+from graphdiag.plots import pictures
 from graphdiag.reporters import compare_tables as tables
 from graphdiag.reporters.html import Audit, Card, Figure, Page, Section
 from graphdiag.reporters.html import render as render_page
@@ -97,12 +98,12 @@ def _change(found: Comparison) -> Iterator[Figure]:
         "From the base's mean step to the candidate's: a bar to the right makes the step longer, "
         "one to the left shorter. A dark line is a 95 % interval; one that holds the bar's start "
         "may be noise.",
-        plots.change_terms(found),
+        pictures.change_terms(found),
     )
     yield Figure(
         "Where a step's time goes in both",
         "What each case adds to the best achievable, the base above the candidate.",
-        plots.ledgers_of_both(found),
+        pictures.ledgers_of_both(found),
     )
 
 
@@ -111,22 +112,22 @@ def _side_by_side(found: Comparison, base: Summary, candidate: Summary) -> Itera
         "Step time over time",
         "The mean step time of both, each from its own first step; compile and capture inside the "
         "measurement stand out at its beginning.",
-        plots.step_times_of_both(base, candidate),
+        pictures.step_times_of_both(base, candidate),
     )
     yield Figure(
         "Outcomes",
         "All steps of a run are 100 %: exact replays, padded ones, and those that fell back, by "
         "reason.",
-        plots.outcomes_of_both(base, candidate),
+        pictures.outcomes_of_both(base, candidate),
     )
     yield Figure(
         "Requested sizes",
         "How often each size was asked for, as a share of the steps: where the two differ, their "
         "traffic did.",
-        plots.sizes_of_both(found),
+        pictures.sizes_of_both(found),
     )
     yield Figure(
         "Cost by size",
         "The mean time of a step of each size, as it was measured: the same size, served by both.",
-        plots.costs_of_both(found),
+        pictures.costs_of_both(found),
     )

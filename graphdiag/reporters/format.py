@@ -27,6 +27,7 @@ CASE_TITLES: dict[CaseName, str] = {
 TOUCHED = {"padding": "executed rows", "compile": "the time measured"}
 
 NONE_MADE = "compilations and captures: none on record"
+NONE_WITHIN = "compilations and captures: none began in this window"
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -81,7 +82,7 @@ def own_metric(case: CaseName, report: Report) -> str:
     whole, steady = report.metrics, report.periods.get("steady")
     if case == "compile":
         if nothing_made(whole):
-            return NONE_MADE
+            return NONE_WITHIN if made_outside(report) else NONE_MADE
         return (
             f"{count(whole.compile_count, 'compile')} ({measure(whole.compile_seconds, 's')}) and "
             f"{count(whole.capture_count, 'capture')} ({measure(whole.capture_seconds, 's')}) "
@@ -126,6 +127,11 @@ def price(case: Case) -> str:
 def is_quiet(case: Case) -> bool:
     """Say whether a case has nothing to mend: it costs nothing, touches nothing, has no advice."""
     return not (case.advice or case.ms_per_step or case.share)
+
+
+def made_outside(report: Report) -> bool:
+    """Say whether the report is of a window in which nothing was made, of a trace that has more."""
+    return nothing_made(report.metrics) and any(one.captured for one in report.artifacts)
 
 
 def is_unknown(metric: str) -> bool:

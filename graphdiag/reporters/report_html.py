@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphdiag import plots
 from graphdiag.buckets.answer import BucketAnswer
 from graphdiag.findings import Report
+from graphdiag.plots import pictures
+from graphdiag.plots.picture import Words
 from graphdiag.reporters import format as fmt
 from graphdiag.reporters.advice import advice
 from graphdiag.reporters.advice import sizes as recommended
@@ -91,13 +92,13 @@ def _over_time(summary: Summary) -> Iterator[Figure]:
         "A line is the mean time of the steps that ran one way. Grey is cold, until the last "
         "start-up capture or compilation, light blue is warm, where some artifact ran for the "
         "first time; the rest is steady. The lane on top marks what was captured or compiled.",
-        plots.step_times(summary),
+        pictures.step_times(summary),
     )
     yield Figure(
         "Outcome over time",
         "All steps of a stretch of time are 100 %: exact replays, padded ones, and those that fell "
         "back, by reason. Look for the moment at which a colour takes over.",
-        plots.outcomes_over_time(summary),
+        pictures.outcomes_over_time(summary),
     )
 
 
@@ -107,14 +108,14 @@ def _by_size(report: Report, plan: BucketAnswer | None) -> Iterator[Figure]:
         "A bar is the steps that asked for a size; its orange part is the share of the rows they "
         "executed that was padding, its red part ran eager. A line is a captured size, a triangle "
         "one to capture.",
-        plots.sizes_served(report),
+        pictures.sizes_served(report),
     )
     yield Figure(
         "Cost by size",
         "Blue is the step as it is replayed now, orange what its padded rows add to it, the dashed "
         "line the same step run eager; a cross is a size at which eager would win. "
         + (report.winner or NO_EAGER),
-        plots.empty(NO_TRAFFIC) if plan is None else plots.cost_by_size(plan),
+        Words(NO_TRAFFIC) if plan is None else pictures.cost_by_size(plan),
     )
 
 
@@ -123,29 +124,29 @@ def _costs(report: Report, plan: BucketAnswer | None) -> Iterator[Figure]:
         "Where a step's time goes",
         "From the best achievable, exact replay of every batch, each row adds what one case costs "
         "a step; they end at the mean step. A dark line is a 95 % interval.",
-        plots.step_ledger(report),
+        pictures.step_ledger(report),
     )
     yield Figure(
         "Artifacts by how often they served",
         "Blue is a graph's share of the steps that graphs served, orange its share of the memory "
         "they hold: orange without blue is memory for nothing.",
-        plots.artifacts_served(report),
+        pictures.artifacts_served(report),
     )
     yield Figure(
         "What each number of graphs can give",
         "A point is the best set of so many graphs: lower is better, and past the knee more graphs "
         "gain little. The first points may lie above the picture.",
-        plots.empty(NO_TRAFFIC) if plan is None else plots.frontier(plan),
+        Words(NO_TRAFFIC) if plan is None else pictures.frontier(plan),
     )
     yield Figure(
         "Host and GPU time of a step",
         "A row is one phase on the host or on the GPU. A GPU gap is time in which the step's own "
         "work let the GPU idle; blocked is the host waiting in copies and syncs.",
-        plots.gpu_times(report),
+        pictures.gpu_times(report),
     )
     yield Figure(
         "Launches of a step",
         "Many launches with a gap above are work for graphs; few launches with many kernels are "
         "graphs at work.",
-        plots.gpu_launches(report),
+        pictures.gpu_launches(report),
     )

@@ -1,11 +1,10 @@
 """Strings of a trace are shown and never run, wherever on a page they stand."""
 
-import holoviews as hv
 import pytest
 from msgspec.structs import replace
 
 from graphdiag.plots import palette
-from graphdiag.plots.style import framed, hover
+from graphdiag.plots.picture import Boxes, Picture
 from graphdiag.reporters import buckets_html, compare_html, report_html
 from graphdiag.reporters.html import Figure, Flag, Page, Section, render
 from graphdiag.reporters.tables import Sheet
@@ -28,13 +27,14 @@ def was_hit(shown) -> bool:
 
 
 def page(text: str) -> Page:
-    bars = hv.Rectangles(
-        {"x0": [0], "y0": [0], "x1": [1], "y1": [1], "what": [text]},
-        kdims=["x0", "y0", "x1", "y1"],
-        vdims=["what"],
+    bars = Boxes(
+        data={"x0": [0], "y0": [0], "x1": [1], "y1": [1], "what": [text]},
+        at=("x0", "y0", "x1", "y1"),
+        color=palette.PADDING,
         label="bars",
-    ).opts(color=palette.PADDING, **hover(what="what"))
-    plot = framed(hv.Overlay([bars]), x=text, y=text, x_range=(0, 1), y_range=(0, 1))
+        told={"what": "what"},
+    )
+    plot = Picture(layers=[bars], x=text, y=text, x_range=(0, 1), y_range=(0, 1))
     return Page(
         title="graphdiag",
         answer=text,

@@ -33,14 +33,17 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert result.stderr == ""
 
 
-def test_a_report_does_without_pandas(tmp_path: Path) -> None:
-    trace = write([step(8, 8)], tmp_path / "t.parquet")
+def test_a_report_and_its_page_do_without_pandas_and_holoviews(tmp_path: Path) -> None:
+    steps = [step(8, 8, at, dur_ns=10**6) for at in range(20)]
+    trace, page = write(steps, tmp_path / "t.parquet"), tmp_path / "out.html"
     arguments = ["report", str(trace), "--json", "-o", str(tmp_path / "out.json")]
+    arguments += ["--html", str(page)]
     code = (
         f"import sys; from graphdiag.cli import run; code = run({arguments}); "
-        "print(code, 'pandas' in sys.modules)"
+        "print(code, [name for name in ('pandas', 'holoviews', 'panel') if name in sys.modules])"
     )
-    assert _python(code).stdout == "0 False\n"
+    assert _python(code).stdout == "0 []\n"
+    assert 'class="item"' in page.read_text()
 
 
 def test_help_names_every_command_with_its_own_line(
@@ -122,6 +125,15 @@ def test_an_interrupt_exits_with_130_and_no_traceback(
     failing(KeyboardInterrupt())
     code, out, err = run("report", "a.log")
     assert (code, out, err.strip()) == (130, "", "")
+
+
+def test_the_console_command_collects_garbage_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[tuple[int, ...]] = []
+    monkeypatch.setattr("gc.set_threshold", lambda *those: set_to.append(those))
+    monkeypatch.setattr("sys.argv", ["graphdiag", "--version"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert set_to == [cli.COLLECTED]
 
 
 def test_a_closed_pipe_is_quiet() -> None:

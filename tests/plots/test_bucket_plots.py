@@ -6,7 +6,7 @@ from graphdiag import plots
 from graphdiag.buckets.planner import Wishes
 from graphdiag.plots.bars import MOST_BARS
 from graphdiag.plots.bucket_costs import MOST_POINTS
-from graphdiag.plots.style import empty, plain
+from graphdiag.plots.picture import Words, plain
 from tests.plots import answers
 from tests.plots.pictures import axes, layer, rows
 
@@ -156,4 +156,4 @@ def test_many_sizes_stay_light():
 def test_words_of_a_trace_are_no_tex_and_no_markup():
     assert plain(r"$$\alpha$$ \[x\]") == "$ $/alpha$ $ /[x/]"
     assert plain("a\x1bb\n" + "c" * 100) == "a�b�" + "c" * 55 + "…"
-    assert "<b>" not in empty("<b>bold</b>").data
+    assert "<b>" not in Words("<b>bold</b>").html

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from graphdiag import plots
 from graphdiag.plots import clock, palette
 from graphdiag.plots.artifacts_served import MOST
+from graphdiag.plots.step_ledger import signed
 from tests.build import START_NS, event, step
 from tests.plots import runs
 from tests.plots.pictures import axes, layer, rows
@@ -91,6 +92,12 @@ def test_the_ledger_adds_up_to_the_mean(report):
         "4 padding\n+0.25 ms",
         "unexplained\n0 ms",
         "mean step\n9.83 ms",
+    ]
+
+
+def test_less_than_a_microsecond_is_about_nothing_either_way():
+    assert [signed(one) for one in (-2e-7, 2e-7, 1e-12, 0.25, -0.25)] == [
+        *("about 0", "about 0", "0", "+0.25", "-0.25"),
     ]
 
 

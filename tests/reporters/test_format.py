@@ -182,6 +182,16 @@ def test_nothing_on_record_is_not_zero_seconds() -> None:
     assert fmt.quiet_line(case, read("padding")).startswith("nothing charged to it; 0 compiles")
 
 
+def test_nothing_made_in_a_window_is_not_nothing_on_record() -> None:
+    case, report = _case(case="compile"), read("padding")
+    made = {"compile_count": 0, "capture_count": 0, "compile_seconds": 0.0, "capture_seconds": 0.0}
+    metrics = msgspec.structs.replace(report.metrics, **made)
+    within = msgspec.structs.replace(report, metrics=metrics)
+    assert any(one.captured for one in within.artifacts)
+    told = "nothing charged to it; compilations and captures: none began in this window"
+    assert fmt.quiet_line(case, within) == told
+
+
 def test_notes_on_what_was_not_read_come_apart() -> None:
     damage = ["12 rows were dropped while recording and are missing here."]
     other = ["The zone is taken as UTC.", "No line of the log is damaged."]

@@ -2,10 +2,9 @@ import re
 from html import unescape
 from html.parser import HTMLParser
 
-import holoviews as hv
 import pytest
 
-from graphdiag.plots.style import empty, hover, plain
+from graphdiag.plots.picture import Picture, Points, Words, plain
 from graphdiag.reporters.html import Figure, Flag, Page, Section, render
 from graphdiag.reporters.tables import Sheet
 
@@ -13,15 +12,19 @@ HOSTILE = '<img src=x onerror="hit()">\'</script><script>hit()</script>&amp;'
 
 
 def page(text: str = "plain", **more: object) -> Page:
-    points = hv.Scatter(
-        {"x": [1, 2], "y": [1, 2], "what": [text, text]}, kdims=["x"], vdims=["y", "what"]
+    points = Points(
+        data={"x": [1, 2], "y": [1, 2], "what": [text, text]},
+        at=("x", "y"),
+        color="#000000",
+        told={"what": "what"},
     )
+    plot = Picture(layers=[points], x="x", y="y", x_range=(0, 3), y_range=(0, 3))
     parts = {
         "title": text,
         "answer": text,
         "about": [text],
         "advice": [Section(text, [text, text], [Flag(text, text)])],
-        "figures": [Figure(text, text, points.opts(**hover(what="what")))],
+        "figures": [Figure(text, text, plot)],
         "sheets": [Sheet(text, (text, "n"), [(text, "1")], 1, (text,))],
         "notes": [Section(text, [text])],
         **more,
@@ -86,14 +89,14 @@ def test_only_the_page_s_own_scripts_may_run():
 def test_a_megabyte_of_text_is_shown_short():
     endless = "x" * (1 << 20)
     notes = [Section("Notes", [endless] * 1000)]
-    figures = [Figure(endless, endless, empty(plain(endless)))]
+    figures = [Figure(endless, endless, Words(plain(endless)))]
     text = render(page(endless, notes=notes, figures=figures))
     assert len(text) < 1 << 20
     assert "900 more are in --json." in text
 
 
 def test_words_stand_where_there_is_no_picture():
-    text = render(page(figures=[Figure("Cost", "How to read it.", empty("Record <times>."))]))
+    text = render(page(figures=[Figure("Cost", "How to read it.", Words("Record <times>."))]))
     assert "Record &lt;times&gt;." in text
     assert "How to read it." not in text
     assert len(text) < 20_000  # Bokeh's scripts are left out

@@ -36,7 +36,7 @@
       const longest = Math.max(...attributes.items.map((one) => one.attributes.label.value.length));
       attributes.ncols = Math.min(attributes.ncols, longest > LONG ? 1 : 2);
     }
-    for (const { attributes } of named(item, "Figure")) {
+    for (const { attributes } of named(item, "Plot")) {
       attributes.toolbar_location = null;
     }
     return item;
