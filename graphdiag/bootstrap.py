@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 RESAMPLES = 200
 LEAST_STRETCHES = 8
 """Fewest stretches of time that an interval is drawn from."""
-_MOST_FIGURES = 1_000_000
+_MOST_FIGURES = 200_000
 """Most figures of all resamples that are held at once, in each of a dozen arrays."""
 _SEED = 20_240_607
 _NORMAL_95 = 1.96
@@ -42,6 +42,16 @@ def block_draws(stretches: int, resamples: int = RESAMPLES, seed: int = 0) -> Fl
     counts = np.zeros((resamples, stretches))
     np.add.at(counts, (np.arange(resamples)[:, None], drawn), 1.0)
     return counts
+
+
+def resampled(draws: Floats, sums: Floats) -> Floats:
+    """Return the sums over the stretches of each resample: [resamples, figures].
+
+    ``draws`` are [resamples, stretches], ``sums`` [stretches, figures]. A product of matrices would
+    wake BLAS's other threads, which then spin for longer than this takes.
+    """
+    total: Floats = np.einsum("rs,sf->rf", draws, sums)
+    return total
 
 
 def in_parts(draws: tuple[Floats, ...], width: int) -> Iterator[tuple[Floats, ...]]:

@@ -50,19 +50,32 @@ def trapped_up_to(summary: Summary) -> int | None:
     return size_out_of_trap(fallback_trap(evidence))
 
 
-def plan_beside(report: Report, summary: Summary) -> BucketAnswer | None:
-    """Return the plan to show beside a report: what it recommends is what the report recommends.
+def setting_beside(report: Report, summary: Summary, setting: Setting | None = None) -> Setting:
+    """Return the setting to show beside a report; ``setting`` is the report's, where at hand.
 
-    None where there is no traffic to plan for. The planner's own choice keeps the number of graphs,
-    and the report's may add some: a reader would be told two things. Notes are on the traffic.
+    Where graphs were off, and so the report has no traffic to plan for, the eager steps are.
     """
-    setting = of_summary(
+    if setting is not None and len(setting.traffic.sizes):
+        return setting
+    return of_summary(
         summary,
         report.source,
         trapped_up_to=size_out_of_trap(report.audit),
         graphs_off=True,
         resample=False,
     )
+
+
+def plan_beside(
+    report: Report, summary: Summary, setting: Setting | None = None
+) -> BucketAnswer | None:
+    """Return the plan to show beside a report: what it recommends is what the report recommends.
+
+    None where there is no traffic to plan for. The planner's own choice keeps the number of graphs,
+    and the report's may add some: a reader would be told two things. Notes are on the traffic.
+    ``setting`` is that of the report, where it is at hand.
+    """
+    setting = setting_beside(report, summary, setting)
     if not setting.traffic.counts.sum():
         return None
     told = report.recommendation

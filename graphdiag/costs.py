@@ -18,7 +18,7 @@ import polars as pl
 from graphdiag.bootstrap import LEAST_STRETCHES, block_draws, half_width, in_parts, joined
 from graphdiag.charges import amounts, step_ledger, work_outside
 from graphdiag.curves import Curve
-from graphdiag.findings import StepLedger
+from graphdiag.findings import CaseName, StepLedger
 from graphdiag.ledger import Ledger, PhaseModel, ledger
 from graphdiag.metrics import has_sizes, is_real, is_target
 from graphdiag.periods import STEADY
@@ -27,6 +27,8 @@ from graphdiag.summary import Summary
 from graphdiag.work import Work, work_in_window
 
 Interval = tuple[float, float] | None
+
+_SLOPE = "slope of "
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,11 @@ class CostModel:
         Where the mean step time goes; None where no step carries a time.
     work
         Compile and capture work that fell among the steps.
+    table
+        The timed steps that all of it was measured on.
+    noise
+        The cases whose price may be noise: the interval of what a padded row or a fallback step
+        costs holds 0. (Those of the totals may hold 0 because few stretches of time had any.)
     """
 
     curves: dict[str, Curve]
@@ -81,6 +88,8 @@ class CostModel:
     mean_step_ns: float | None
     ledger: StepLedger | None
     work: Work
+    table: StepTable
+    noise: frozenset[CaseName] = frozenset()
 
 
 def measure_costs(summary: Summary, *, resample: bool = True) -> CostModel:
@@ -89,58 +98,93 @@ def measure_costs(summary: Summary, *, resample: bool = True) -> CostModel:
     steps = _steps(summary)
     table = step_table(summary)
     if not table.steps.sum():
-        return CostModel({}, {}, _prices(steps, {}, None), None, None, None, None, work)
+        return CostModel({}, {}, _prices(steps, {}, None), None, None, None, None, work, table)
     alone = np.ones((1, table.slices))
     draws = alone
     if resample and table.slices >= LEAST_STRETCHES:
         drawn = block_draws(table.slices)
         draws = np.concatenate([alone, drawn[table.sizes_of(drawn) > 0]])
     outside = work_outside(summary, work)
-    books = [
-        ledger(table, work=outside, draws=part) for (part,) in in_parts((draws,), len(table.role))
+    sample = ledger(table, work=outside)
+    # Of the ledgers of all resamples their totals are kept alone: they are large.
+    found = [
+        _totals(ledger(table, work=outside, draws=part))
+        for (part,) in in_parts((draws,), len(table.role))
     ]
-    sample = books[0]
+    total = {name: joined([part[name] for part in found]) for name in found[0]}
     size = table.sizes_of(draws)  # a resample with more steps costs more, and not each of them
-    padding = joined([_padding(book) for book in books]) / size
-    fallback = joined([(book.steps * book.fallback).sum(axis=1) for book in books]) / size
+    padding, fallback = total["padding"] / size, total["fallback"] / size
     told = {
         name: model
         for name, model in sample.models.items()
         if model.replay is not None and len(model.buckets) > 1
     }
     prices = _prices(steps, sample.models, (float(padding[0]), float(fallback[0])))
+    priced: dict[CaseName, float | None] = {"padding": prices.padding, "fallback": prices.fallback}
 
-    def interval(values: Floats, total: float | None = None) -> Interval:
-        if len(values) == 1 or total is None:
+    def interval(values: Floats, figure: float | None) -> Interval:
+        if len(values) == 1 or figure is None:
             return None
         half = half_width(values[1:], table.slices)
-        return total - half, total + half
+        return figure - half, figure + half
 
-    def row_cost(name: str, model: PhaseModel) -> RowCost:
-        assert model.replay is not None
-        slopes = [book.models[name].replay for book in books]
-        values = joined([curves.slope for curves in slopes if curves is not None])
-        slope = float(values[0])
-        return RowCost(slope, interval(values, slope))
+    def row_cost(slopes: Floats) -> RowCost:
+        slope = float(slopes[0])
+        return RowCost(slope, interval(slopes, slope))
 
     served = np.isin(table.role, (REPLAY, FALLBACK)) & ~table.stalled
     timed = float(table.steps[:, served].sum())
     return CostModel(
         curves={name: _with_context(model, table) for name, model in told.items()},
-        rows={name: row_cost(name, model) for name, model in told.items()},
+        rows={name: row_cost(total[_SLOPE + name]) for name in told},
         prices=prices,
         padding_ci95=interval(padding, prices.padding),
         fallback_ci95=interval(fallback, prices.fallback),
         mean_step_ns=float(table.time[:, served].sum()) / timed if timed else None,
-        ledger=step_ledger(sample, joined([amounts(book) for book in books]), table.slices),
+        ledger=step_ledger(sample, total["amounts"], table.slices),
         work=work,
+        table=table,
+        noise=frozenset(
+            case
+            for case, price in priced.items()
+            if price is not None and _may_be_noise(case, total[case], table, draws)
+        ),
     )
 
 
-def _padding(book: Ledger) -> Floats:
-    """Return what the padded rows of steady steps cost, ns: [resamples]."""
-    total: Floats = (book.steps * book.padding).sum(axis=1) - book.padding_at_start
-    return total
+def _totals(book: Ledger) -> dict[str, Floats]:
+    """Return what is wanted of each resample: [resamples], and of ``amounts`` [resamples, names].
+
+    ``padding`` and ``fallback`` are what they cost the steady steps, ns; ``slope of PHASE`` is what
+    a row costs in replays, ns.
+    """
+    slopes = {
+        _SLOPE + name: model.replay.slope
+        for name, model in book.models.items()
+        if model.replay is not None
+    }
+    return {
+        "padding": (book.steps * book.padding).sum(axis=1) - book.padding_at_start,
+        "fallback": (book.steps * book.fallback).sum(axis=1),
+        "amounts": amounts(book),
+        **slopes,
+    }
+
+
+def _may_be_noise(case: CaseName, total: Floats, table: StepTable, draws: Floats) -> bool:
+    """Say whether the interval of what a padded row, or a fallback step, costs holds 0.
+
+    ``total`` is what all of them cost, ns: [resamples]. Without resamples nothing tells.
+    """
+    replayed = table.role == REPLAY
+    rows = np.where(replayed, np.maximum(table.bucket - table.requested, 0), 0)
+    each = rows if case == "padding" else table.role == FALLBACK
+    number = draws @ (table.steps * each).sum(axis=1)
+    price = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
+    drawn = price[1:][number[1:] > 0]
+    if len(drawn) < LEAST_STRETCHES:
+        return False
+    return bool(price[0] <= half_width(drawn, table.slices))
 
 
 def _with_context(model: PhaseModel, table: StepTable) -> Curve:

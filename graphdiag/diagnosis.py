@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -12,7 +13,7 @@ from graphdiag.audit import audit
 from graphdiag.audit.trap import size_out_of_trap
 from graphdiag.buckets.histogram import histogram
 from graphdiag.buckets.recommend import recommend
-from graphdiag.buckets.setting import of_summary
+from graphdiag.buckets.setting import Setting, of_summary
 from graphdiag.buckets.sizecosts import costs_of, winner
 from graphdiag.cases import all_cases
 from graphdiag.compilation import Replays
@@ -64,8 +65,21 @@ def diagnose(
     return report_of(summarize(trace, window=window), source_name or trace.source)
 
 
+@dataclass(frozen=True)
+class Diagnosis:
+    """A report, and the setting of bucket sets that its recommendation was chosen by."""
+
+    report: Report
+    setting: Setting
+
+
 def report_of(summary: Summary, source: str) -> Report:
     """Compute the report from a summary alone; the trace is not needed again."""
+    return diagnosis_of(summary, source).report
+
+
+def diagnosis_of(summary: Summary, source: str) -> Diagnosis:
+    """Compute the report as :func:`report_of`, and keep what else can be told from its setting."""
     config = last_config(summary.events)
     traffic = histogram(summary, config)
     costs = measure_costs(summary)
@@ -73,13 +87,19 @@ def report_of(summary: Summary, source: str) -> Report:
     findings = audit(evidence)
     overall = measure(summary, is_target())
     periods = by_period(summary)
-    setting = of_summary(summary, source, trapped_up_to=size_out_of_trap(findings), resample=False)
+    setting = of_summary(
+        summary,
+        source,
+        trapped_up_to=size_out_of_trap(findings),
+        resample=False,
+        table=costs.table,
+    )
     advice = None if _lookup_fails(findings) else recommend(setting)
     sizes = costs_of(setting) if len(traffic.captured) else []
     judged = periods["steady"] if periods["steady"].eligible_steps else overall
     cases = all_cases(evidence, overall, judged, findings, advice)
     damage = _damage(summary, config)
-    return Report(
+    report = Report(
         format=1,
         source=source,
         engine=_engine(config),
@@ -105,6 +125,7 @@ def report_of(summary: Summary, source: str) -> Report:
         size_costs=sizes,
         winner=winner(sizes),
     )
+    return Diagnosis(report, setting)
 
 
 def _lookup_fails(findings: list[AuditFinding]) -> bool:

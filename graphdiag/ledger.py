@@ -16,7 +16,9 @@ All of it is done for many resamples of the steps at once; the first is the samp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -50,8 +52,6 @@ class PhaseModel:
     ----------
     replay
         Replay by bucket; None where no bucket was replayed and timed in steady state.
-    eager
-        Eager execution by requested size; None where no such step was timed.
     buckets
         Buckets that replayed, ascending.
     has_slope
@@ -60,14 +60,24 @@ class PhaseModel:
         What a token of context costs, told apart from both; 0 where not identifiable: [resamples].
     context_per_row
         Tokens of context a requested row had on average: [resamples].
+    fit_eager
+        Measures :attr:`eager`; None where there is none.
     """
 
     replay: Curves | None
-    eager: Curves | None
     buckets: Ints
     has_slope: bool
     token_ns: Floats
     context_per_row: Floats
+    fit_eager: Callable[[], Curves] | None
+
+    @cached_property
+    def eager(self) -> Curves | None:
+        """Eager execution by requested size; None where no such step was timed.
+
+        Fitted when it is first asked for, since a phase that replays seldom needs it.
+        """
+        return None if self.fit_eager is None else self.fit_eager()
 
     @property
     def replays(self) -> bool:
@@ -219,8 +229,7 @@ def ledger(
 
     size = table.sizes_of(draws)
     start_up = table.role == START_UP
-    charged = books.compile.sum(axis=1)
-    noise = np.minimum(charged, 0.0)  # no start-up takes less time than none
+    noise = np.minimum(books.compile, 0.0)  # no start-up takes less time than none
     return Ledger(
         models=models,
         phases=table.phases,
@@ -231,11 +240,11 @@ def ledger(
         padding=mean(books.padding),
         fallback=mean(books.fallback),
         context=mean(sums.context),
-        compile=charged - noise + size * work.start_up,
-        shapes=books.shapes.sum(axis=1) + size * work.later,
-        stalls=books.stalls.sum(axis=1),
-        residual=books.residual.sum(axis=1) + noise,
-        tokens=sums.tokens.sum(axis=1),
+        compile=books.compile - noise + size * work.start_up,
+        shapes=books.shapes + size * work.later,
+        stalls=books.stalls,
+        residual=books.residual + noise,
+        tokens=sums.tokens,
         unpriced_padded=books.unpriced_padded,
         unpriced_fallback=books.unpriced_fallback,
         stalled=float(sums.steps[0, table.stalled].sum()),
@@ -256,7 +265,7 @@ def _memory(table: StepTable, sums: Sums, models: dict[str, PhaseModel]) -> Floa
 
 
 class _Books:
-    """The charges of every group in ns: [resamples, groups]."""
+    """The charges in ns: of every group, [resamples, groups], or of all where no more is asked."""
 
     def __init__(
         self,
@@ -293,7 +302,7 @@ class _Books:
                 late = mine & (role == REPLAY) & table.stalled
                 usual[:, late] = at_bucket[:, late]
             late = mine & _RAN_EAGER[role] & table.stalled
-            if model.eager is not None and late.any():
+            if late.any() and model.eager is not None:
                 usual[:, late] = steps[:, late] * model.eager.at(requested[late].astype(np.float64))
         unpriced = ~priced | (role == UNKNOWN)
         self.ideal[:, unpriced] = own[:, unpriced]
@@ -304,11 +313,14 @@ class _Books:
         excess = usual - self.ideal
         self.padding = np.where(padded, at_bucket - self.ideal, 0.0)
         self.fallback = np.where(fell_back & ~no_replay, excess, 0.0)
-        self.compile = np.where(start_up, time - self.ideal - self.padding, 0.0)
-        self.shapes = np.where(role == CAPTURE, excess, 0.0) + np.where(start_up, 0.0, compiling)
-        self.stalls = own - usual
+        late = table.stalled
+        best = self.ideal[:, start_up] + self.padding[:, start_up]
+        self.compile = (time[:, start_up] - best).sum(axis=1)
+        captured = excess[:, role == CAPTURE].sum(axis=1)
+        self.shapes = captured + compiling[:, ~start_up].sum(axis=1)
+        self.stalls = (own[:, late] - usual[:, late]).sum(axis=1)
         rest = _MODELLED[role] | (fell_back & no_replay)
-        self.residual = np.where(rest, excess - self.padding, 0.0)
+        self.residual = np.where(rest, excess - self.padding, 0.0).sum(axis=1)
         unknown = (role == REPLAY) & (bucket > requested) & no_slope
         self.unpriced_padded = float(steps[0, unknown].sum())
         self.unpriced_fallback = float(steps[0, fell_back & no_replay].sum())
@@ -328,24 +340,25 @@ def _model(
         replay = _curves(table.bucket, rows, time, sums, token, slope)
         buckets = replay.sizes.astype(np.int64)
         alone = len(buckets) == 1
-    eager = None
+    fit_eager = None
     rows = mine & _RAN_EAGER[table.role] & (table.requested != NO_SIZE) & ~table.stalled
     if rows.any():
-        eager = _curves(table.requested, rows, time, sums, token, slope)
-        if alone and slope is None and len(eager.sizes) > 1:
-            assert replay is not None
-            replay, alone = Curves(replay.sizes, replay.times, eager.slope), False
+        fit_eager = partial(_curves, table.requested, rows, time, sums, token, slope)
+        if replay is not None and alone and slope is None:
+            eager = fit_eager()
+            if len(eager.sizes) > 1:
+                replay, alone = Curves(replay.sizes, replay.times, eager.slope), False
     requested = (sums.steps * table.requested)[:, mine].sum(axis=1)
     context = sums.context[:, mine].sum(axis=1)
     return PhaseModel(
         replay,
-        eager,
         buckets,
         has_slope=not alone or slope is not None,
         token_ns=token,
         context_per_row=np.divide(
             context, requested, out=np.zeros_like(context), where=requested > 0
         ),
+        fit_eager=fit_eager,
     )
 
 

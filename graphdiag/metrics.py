@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from graphdiag.findings import Metrics
@@ -52,29 +53,33 @@ def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> 
         Expression over :attr:`Summary.events` for the compile and capture figures; all by default.
     """
     chosen = summary.groups.filter(is_real() & steps)
-    work = summary.events if events is None else summary.events.filter(events)
-    count: dict[str | None, int] = dict(
-        chosen.group_by("outcome").agg(pl.col("weight").sum()).iter_rows()
+    work = summary.events.filter(
+        pl.col("event").is_in(["compile", "capture"]) & (pl.lit(True) if events is None else events)
     )
-    unknown = _sum(chosen.filter(is_replayed() & pl.col("outcome").is_null()), pl.col("weight"))
-    known = sum(count.get(outcome, 0) for outcome in ELIGIBLE)
-    eligible = known + unknown
-    replayed = chosen.filter(pl.col("outcome").is_in(REPLAYED) & has_sizes())
-    requested = _sum(replayed, pl.col("requested") * pl.col("weight"))
-    executed = _sum(replayed, pl.col("bucket") * pl.col("weight"))
+    weight, outcome = pl.col("weight"), pl.col("outcome")
+    of_known_sizes = outcome.is_in(REPLAYED) & has_sizes()
+    total = _sums(
+        chosen,
+        steps=weight,
+        unknown=weight.filter(is_replayed() & outcome.is_null()),
+        **{one: weight.filter(outcome == one) for one in ELIGIBLE},
+        requested=(pl.col("requested") * weight).filter(of_known_sizes),
+        executed=(pl.col("bucket") * weight).filter(of_known_sizes),
+        timed=pl.col("dur_ns_weight"),
+        dur_ns=pl.col("dur_ns"),
+    )
+    known, unknown = sum(total[one] for one in ELIGIBLE), total["unknown"]
+    requested, executed = total["requested"], total["executed"]
     compiles = work.filter(pl.col("event") == "compile")
     captures = work.filter(pl.col("event") == "capture")
-    artifacts = pl.concat(
-        [work.filter(pl.col("event").is_in(["compile", "capture"]))["artifact"], chosen["artifact"]]
-    )
-    timed = _sum(chosen, pl.col("dur_ns_weight"))
+    artifacts = pl.concat([work["artifact"], chosen["artifact"]])
     quantiles = step_quantiles(summary.durations.filter(is_real() & steps), (0.5, 0.99))
     return Metrics(
-        steps=_sum(chosen, pl.col("weight")),
-        eligible_steps=eligible,
-        exact_hit_rate=None if unknown else _ratio(count.get("exact", 0), known),
-        padded_share=None if unknown else _ratio(count.get("padded", 0), known),
-        fallback_rate=_ratio(count.get("fallback", 0), eligible),
+        steps=total["steps"],
+        eligible_steps=known + unknown,
+        exact_hit_rate=None if unknown else _ratio(total["exact"], known),
+        padded_share=None if unknown else _ratio(total["padded"], known),
+        fallback_rate=_ratio(total["fallback"], known + unknown),
         padding_ratio=_ratio(executed - requested, requested),
         waste=_ratio(executed - requested, executed),
         compile_count=_sum(
@@ -90,21 +95,18 @@ def measure(summary: Summary, steps: pl.Expr, events: pl.Expr | None = None) -> 
             summary.events.filter((pl.col("event") == "mark") & (pl.col("kind") == DROPPED)),
             pl.col("weight").fill_null(1),
         ),
-        step_ms_mean=_ratio(_sum(chosen, pl.col("dur_ns")) / 1e6, timed),
+        step_ms_mean=_ratio(total["dur_ns"] / 1e6, total["timed"]),
         step_ms_p50=quantiles[0],
         step_ms_p99=quantiles[1],
-        timed_steps=timed,
+        timed_steps=total["timed"],
     )
 
 
 def most_made(work: pl.DataFrame) -> int:
-    """Return the captures and compilations of the run and process with most, named or not."""
-    made = (
-        work.filter(pl.col("event").is_in(["compile", "capture"]))
-        .group_by("run", "rank", "pid")
-        .agg(pl.col("weight").fill_null(1).sum())
+    """Return the captures and compilations (``work``) of the run and process with most."""
+    most = (
+        work.group_by("run", "rank", "pid").agg(pl.col("weight").fill_null(1).sum())["weight"].max()
     )
-    most = made["weight"].max()
     return most if isinstance(most, int) else 0
 
 
@@ -138,16 +140,17 @@ def by_period(summary: Summary) -> dict[str, Metrics]:
 def step_quantiles(durations: pl.DataFrame, quantiles: tuple[float, ...]) -> list[float | None]:
     """Return step-time quantiles in ms from the histogram, to within its bin (4.4 %)."""
     bins = (
-        durations.group_by("duration_bin")
+        durations.lazy()
+        .group_by("duration_bin")
         .agg(pl.col("weight").sum())
         .sort("duration_bin")
-        .with_columns(middle_of_bin(pl.col("duration_bin")).alias("ns"))
+        .select(middle_of_bin(pl.col("duration_bin")).alias("ns"), pl.col("weight").cum_sum())
+        .collect()
     )
-    total = _sum(bins, pl.col("weight"))
-    if not total:
+    below = bins["weight"].to_numpy()
+    if not below.any():
         return [None] * len(quantiles)
-    below = bins["weight"].cum_sum()
-    return [float(bins["ns"][int((below < q * total).sum())]) / 1e6 for q in quantiles]
+    return [float(bins["ns"][int(np.searchsorted(below, q * below[-1]))]) / 1e6 for q in quantiles]
 
 
 def slowest_rank_seconds(events: pl.DataFrame) -> float:
@@ -184,8 +187,14 @@ def _by_word(summary: Summary, key: str, which: pl.Expr) -> dict[str, Metrics]:
     return result
 
 
+def _sums(table: pl.DataFrame, **what: pl.Expr) -> dict[str, int]:
+    return table.select(**{name: one.cast(pl.Int64).sum() for name, one in what.items()}).row(
+        0, named=True
+    )
+
+
 def _sum(table: pl.DataFrame, what: pl.Expr) -> int:
-    return int(table.select(what.cast(pl.Int64).sum()).item() or 0)
+    return int(table.select(what.cast(pl.Int64).sum()).item())
 
 
 def _ratio(part: float, whole: float) -> float | None:

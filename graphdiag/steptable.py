@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from graphdiag.bootstrap import resampled
 from graphdiag.metrics import is_real, is_target
 from graphdiag.periods import STEADY
 from graphdiag.summary import Summary
@@ -24,29 +25,37 @@ ROLES = 6
 NO_SIZE = 0
 """``requested`` or ``bucket`` of a step that has none."""
 
+_KEYS = ("phase", "requested", "bucket", "role")
 _SUMS = ("dur_ns_weight", "dur_ns", "compiling", "tokens_out", "kv_tokens", "again")
+_READ = (
+    *("slice", "requested", "bucket", "outcome", "period", "octave", "axis"),
+    *("dur_ns_weight", "dur_ns", "compile_ns", "tokens_out", "kv_tokens", "recomputed"),
+)
 _FAR = 2
 """Octaves by which a stalled step took longer than the median of its size."""
 _RARE = 0.05
-"""Largest share of a phase's steps that stalls can be: what happens oftener is how it runs."""
-_ENOUGH = 20
-"""Fewest steps whose median tells what a size takes."""
+"""Largest share of a phase's steps that stalls can be: what happens oftener is how it runs.
+
+One step alone is never how it runs.
+"""
+_ENOUGH, _FEWEST = 20, 5
+"""Fewest steps whose median tells what a size takes, and what all sizes of a phase together do."""
 
 
 @dataclass(frozen=True)
 class Sums:
     """Sums over the steps of each group in each resample, arrays of [resamples, groups].
 
-    ``steps``, ``time`` and ``compiling`` (ns), ``tokens`` produced, tokens of ``context``, and rows
-    computed ``again``.
+    ``steps``, ``time`` and ``compiling`` (ns), tokens of ``context``, and rows computed ``again``;
+    ``tokens`` produced are those of all groups: [resamples].
     """
 
     steps: Floats
     time: Floats
     compiling: Floats
-    tokens: Floats
     context: Floats
     again: Floats
+    tokens: Floats
 
 
 @dataclass(frozen=True)
@@ -121,17 +130,20 @@ class StepTable:
         share = self.sizes_of(draws)[:, None]
 
         def of(sums: Floats) -> Floats:
-            total: Floats = draws @ sums
+            if not sums.any():  # the measures that most traces lack
+                return np.zeros((len(draws), sums.shape[1]))
+            total = resampled(draws, sums)
             total[:, once] = share * sums[:, once].sum(axis=0)
             return total
 
+        at_start = self.tokens[:, once].sum()
         return Sums(
             of(self.steps),
             of(self.time),
             of(self.compiling),
-            of(self.tokens),
             of(self.context),
             of(self.again),
+            draws @ self.tokens[:, ~once].sum(axis=1) + share[:, 0] * at_start,
         )
 
 
@@ -157,65 +169,47 @@ def step_table(summary: Summary, which: pl.Expr | None = None) -> StepTable:
     )
     # A step that captured and does not say how long did nothing else worth telling.
     whole = (outcome == "capture") & (pl.col("compile_ns") == 0)
-    keys = ("phase", "requested", "bucket", "role", "octave")
-    table = (
-        _timed(summary, pl.lit(True) if which is None else which)
-        .with_columns(
-            pl.col("phase").fill_null("unknown"),
-            pl.col("requested").fill_null(NO_SIZE).cast(pl.Int64),
-            pl.col("bucket").fill_null(NO_SIZE).cast(pl.Int64),
-            role.cast(pl.Int64).alias("role"),
-            pl.col("octave").fill_null(0).cast(pl.Int64),
-            pl.when(whole).then("dur_ns").otherwise("compile_ns").alias("compiling"),
-            pl.when(pl.col("axis") == "tokens").then("recomputed").otherwise(0).alias("again"),
-        )
-        .group_by("slice", *keys)
-        .agg(pl.col(_SUMS).sum())
+    rows = _timed(summary, pl.lit(True) if which is None else which)
+    phases = tuple(sorted(rows["phase"].unique()))
+    rows = rows.select(
+        "slice",
+        pl.col("phase").cast(pl.Enum(phases)).to_physical().cast(pl.Int64),
+        pl.col("requested", "bucket").fill_null(NO_SIZE).cast(pl.Int64),
+        role.cast(pl.Int64).alias("role"),
+        pl.col("octave").fill_null(0).cast(pl.Int64),
+        "dur_ns_weight",
+        "dur_ns",
+        pl.when(whole).then("dur_ns").otherwise("compile_ns").alias("compiling"),
+        "tokens_out",
+        "kv_tokens",
+        pl.when(pl.col("axis") == "tokens").then("recomputed").otherwise(0).alias("again"),
     )
-    phases = tuple(sorted(table["phase"].unique()))
-    found = table.group_by(keys).agg(pl.col("dur_ns_weight").sum().alias("steps"))
-    told = [found[name].to_numpy() for name in (*keys[1:], "steps")]
-    late = stalls(_codes(found["phase"], phases), *told)
+    found = rows.group_by(*_KEYS, "octave").agg(pl.col("dur_ns_weight").sum().alias("steps"))
+    late = stalls(*found.select(*_KEYS, "octave", "steps").to_numpy().T)
     found = found.with_columns(pl.Series("stalled", late, pl.Boolean))
-    keys = (*keys[:-1], "stalled")
+    keys = (*_KEYS, "stalled")
     groups = found.select(keys).unique().sort(keys).with_row_index("group")
-    times = table["slice"].unique().sort()
-    placed = (
-        table.join(found.drop("steps"), on=(*keys[:-1], "octave"))
-        .group_by("slice", *keys)
-        .agg(pl.col(_SUMS).sum())
-        .join(groups, on=keys)
+    placed = found.join(groups, on=keys).drop("steps", "stalled")
+    rows = rows.join(placed, on=(*_KEYS, "octave"))
+    times, at = np.unique(rows["slice"].to_numpy(), return_inverse=True)
+    cell = at * len(groups) + rows["group"].to_numpy()
+    shape = len(times), len(groups)
+    sums = (
+        np.bincount(cell, rows[name].to_numpy(), shape[0] * shape[1]).reshape(shape)
+        for name in _SUMS
     )
-    where = (
-        np.searchsorted(times.to_numpy(), placed["slice"].to_numpy()),
-        placed["group"].to_numpy(),
-    )
-    sums = np.zeros((len(_SUMS), len(times), len(groups)))
-    for layer, name in zip(sums, _SUMS, strict=True):
-        layer[where] = placed[name].cast(pl.Float64).to_numpy()
-    return StepTable(
-        phases,
-        _codes(groups["phase"], phases),
-        groups["requested"].to_numpy(),
-        groups["bucket"].to_numpy(),
-        groups["role"].to_numpy(),
-        groups["stalled"].to_numpy(),
-        *sums,
-    )
+    return StepTable(phases, *(groups[name].to_numpy() for name in keys), *sums)
 
 
 def _timed(summary: Summary, which: pl.Expr) -> pl.DataFrame:
     steps = which & is_real() & is_target() & (pl.col("dur_ns_weight") > 0)
-    in_slices = summary.slices.filter(steps)
+    named = pl.col("phase").fill_null("unknown")
+    in_slices = summary.slices.lazy().filter(steps).select(*_READ, named).collect()
     if len(in_slices):
         return in_slices
     return summary.groups.filter(steps).with_columns(
-        pl.lit(0, pl.Int64).alias("slice"), pl.lit(None, pl.Int16).alias("octave")
+        pl.lit(0, pl.Int64).alias("slice"), pl.lit(None, pl.Int16).alias("octave"), named
     )
-
-
-def _codes(names: pl.Series, phases: tuple[str, ...]) -> Ints:
-    return np.array([phases.index(name) for name in names], dtype=np.int64)
 
 
 def stalls(
@@ -227,8 +221,9 @@ def stalls(
     or a profiler that starts says nothing of what a row costs, and of sums a few such steps would
     make something else. So the median of the steps of a size, which they do not move, is what the
     size takes (of a size with few steps, what the next one with more tells: more rows take longer,
-    and at most in proportion), and steps two octaves above it are told apart; where they are more
-    than a twentieth of the steps of a phase, they are how it runs.
+    and at most in proportion; where no size has more, the median of all is that of their median
+    size), and steps two octaves above it are told apart; where they are more than a twentieth of
+    the steps of a phase, and not one alone, they are how it runs.
     """
     late = np.zeros(len(phase), dtype=bool)
     for kind, sizes in ((REPLAY, bucket), (FALLBACK, requested), (EAGER, requested)):
@@ -238,7 +233,7 @@ def stalls(
                 continue
             usual = _usual(sizes[mine], octave[mine], steps[mine])
             far = octave[mine] >= usual + _FAR
-            if steps[mine][far].sum() <= _RARE * steps[mine].sum():
+            if steps[mine][far].sum() <= max(_RARE * steps[mine].sum(), 1):
                 late[np.flatnonzero(mine)[far]] = True
     return late
 
@@ -253,12 +248,20 @@ def _usual(sizes: Ints, octave: Ints, steps: Ints) -> Floats:
     medians = np.full(len(size), np.inf)
     np.minimum.at(medians, place[order][reached], octave[order][reached].astype(np.float64))
     known = count >= _ENOUGH
-    if not known.any():
-        return np.full(len(sizes), np.inf)
     others, tells = size[known], medians[known]
+    if not known.any():
+        if steps.sum() < _FEWEST:
+            return np.full(len(sizes), np.inf)
+        others, tells = (np.array([_median(each, steps)]) for each in (sizes, octave))
     above = np.searchsorted(others, size)
     below = np.maximum(above - 1, 0)
     from_below = np.ceil(tells[below] + np.log2(np.maximum(size / others[below], 1.0)))
     borrowed = np.minimum(np.where(above > 0, from_below, np.inf), np.append(tells, np.inf)[above])
     usual: Floats = np.where(known, medians, borrowed)[place]
     return usual
+
+
+def _median(values: Ints, steps: Ints) -> float:
+    order = np.argsort(values)
+    so_far = np.cumsum(steps[order])
+    return float(values[order][np.searchsorted(so_far * 2, so_far[-1])])

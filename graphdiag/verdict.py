@@ -1,4 +1,7 @@
-"""The verdict: the worst of the four cases that matters, or why there is none."""
+"""The verdict: the worst of the four cases that matters, or why there is none.
+
+A case whose price may be noise is not named: nothing tells that it costs time.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def verdict(evidence: Evidence, cases: list[Case], overall: Metrics, judged: Met
         for case in cases:
             if compiling and case.case not in ("compile", "shapes"):
                 continue
-            if score(case, evidence.mean_step_ns) >= _SIGNIFICANT[case.case]:
+            if _weighs(case, evidence.mean_step_ns) and case.case not in evidence.costs.noise:
                 return Verdict(case=case.case, sentence=_sentence(case, overall, judged))
     if compiling or _runs_compiled(evidence):
         for frame in evidence.frames_at_limit:
@@ -54,7 +57,11 @@ def verdict(evidence: Evidence, cases: list[Case], overall: Metrics, judged: Met
                 return _at_limit(frame, overall.steps)
     if compiling:
         return Verdict(case=None, sentence=_nothing_to_judge(evidence, overall))
-    return Verdict(case=None, sentence=_healthy(cases, evidence.mean_step_ns, overall))
+    return Verdict(case=None, sentence=_healthy(cases, evidence, overall))
+
+
+def _weighs(case: Case, mean_step_ns: float | None) -> bool:
+    return score(case, mean_step_ns) >= _SIGNIFICANT[case.case]
 
 
 def _runs_compiled(evidence: Evidence) -> bool:
@@ -72,16 +79,21 @@ def _title(case: CaseName) -> str:
     return f"Case {CASES.index(case) + 1}, {_NAMES[case]}"
 
 
-def _healthy(cases: list[Case], mean_step_ns: float | None, overall: Metrics) -> str:
+def _healthy(cases: list[Case], evidence: Evidence, overall: Metrics) -> str:
+    mean_step_ns = evidence.mean_step_ns
     if overall.exact_hit_rate is None:
         return (
             f"No case found: of {count(overall.eligible_steps, 'step')} that graphs should have "
             f"served, {percent(overall.fallback_rate)} fell back to eager; which sizes replayed, "
             "and so the padding, is not identifiable."
         )
+    weighing = [case.case for case in cases if _weighs(case, mean_step_ns)]
+    noise = {case: ", within noise" for case in weighing if case in evidence.costs.noise}
     fallback = next(case for case in cases if case.case == "fallback")
     is_frequent = (overall.fallback_rate or 0) >= _SIGNIFICANT["fallback"]
-    health = "Healthy" if not is_frequent else "No case costs time"
+    health = "No case costs time" if noise or is_frequent else "Healthy"
+    if noise:
+        health += " beyond noise"
     told = (
         f"{health}: of {count(overall.eligible_steps, 'step')} that graphs should have served, "
         f"{percent(overall.exact_hit_rate)} replayed their exact size, "
@@ -91,13 +103,13 @@ def _healthy(cases: list[Case], mean_step_ns: float | None, overall: Metrics) ->
     if is_frequent and fallback.ms_per_step is not None:
         told += (
             f", which is measured to cost {figure(fallback.ms_per_step)} ms a step over replay at "
-            "the same size"
+            f"the same size{noise.get('fallback', '')}"
         )
     padding = next(case for case in cases if case.case == "padding")
     if overall.padded_share and padding.ms_per_step is not None and mean_step_ns:
         return (
             f"{told}; padding costs {figure(padding.ms_per_step)} ms of a step of "
-            f"{figure(mean_step_ns / 1e6)} ms."
+            f"{figure(mean_step_ns / 1e6)} ms{noise.get('padding', '')}."
         )
     return f"{told}."
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from graphdiag.bootstrap import RESAMPLES, block_draws, percentiles
+from graphdiag.bootstrap import RESAMPLES, block_draws, percentiles, resampled
 
 
 @pytest.mark.parametrize("stretches", [1, 2, 4, 27, 100, 512])
@@ -15,6 +15,12 @@ def test_every_resample_is_as_long_as_the_timeline(stretches):
 def test_every_stretch_is_as_likely_as_any_other():
     draws = block_draws(27, resamples=20_000)
     assert draws.mean(axis=0) == pytest.approx(np.ones(27), abs=0.05)
+
+
+def test_a_resample_has_the_sums_of_the_stretches_that_it_drew():
+    draws = np.array([[1.0, 1, 1], [0, 3, 0], [2, 0, 1]])
+    sums = np.array([[1.0, 10], [2, 20], [4, 40]])
+    assert resampled(draws, sums).tolist() == [[7, 70], [6, 60], [6, 60]]
 
 
 def test_neighbours_are_drawn_together():

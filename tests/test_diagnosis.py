@@ -1,6 +1,7 @@
 import json
 
 import msgspec
+import numpy as np
 import pytest
 
 from graphdiag.diagnosis import diagnose
@@ -32,6 +33,25 @@ def report(rows):
 
 def case(found, name):
     return next(c for c in found.cases if c.case == name)
+
+
+def noisy(steps):
+    """Steps that pad every other time, and whose times vary by far more than that costs."""
+    random = np.random.default_rng(0)
+    for i in range(steps):
+        size, bucket = [(9, 16), (8, 8), (16, 16), (12, 16)][i % 4]
+        ms = (5.0 + 0.12 * bucket) * random.lognormal(0.0, 0.6)
+        yield step(size, bucket, 20 * i, dur_ns=round(ms * MS))
+
+
+def test_a_price_that_may_be_noise_is_no_verdict():
+    few, many = (report([run(max_num_seqs=32), *noisy(steps)]) for steps in (120, 4000))
+    assert few.verdict.case is None
+    assert few.verdict.sentence.startswith("No case costs time beyond noise: of 120 steps")
+    assert few.verdict.sentence.endswith(" ms, within noise.")
+    assert case(few, "padding").ci95[0] < 0
+    assert many.verdict.case == "padding"
+    assert case(many, "padding").ci95[0] > 0
 
 
 def test_exact_replays_are_healthy():

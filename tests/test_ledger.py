@@ -156,6 +156,24 @@ def test_stalled_steps_move_no_price_and_are_shown(share):
     assert book.stalls[0] == pytest.approx(book.stalled * 49 * calm.mean, rel=0.2)
 
 
+@pytest.mark.parametrize("late", [111, 112], ids=["a replay", "an eager step"])
+def test_one_pause_among_few_replays_is_a_stall(late):
+    # Twenty replays, of three sizes, are all that tell what a row costs.
+    buckets = {1: 1, 3: 4, 8: 8}
+    sizes = [[1, 3, 8][i // 10 % 3] if i % 10 == 1 else 20 for i in range(200)]
+    took = [75.0 if i == late else 1.0 + 0.01 * size for i, size in enumerate(sizes)]
+    rows = [
+        step(size, buckets.get(size), 100.0 * i, dur_ns=round(ms * MS))
+        for i, (size, ms) in enumerate(zip(sizes, took, strict=True))
+    ]
+    book = report_of(summarize(trace(rows)), "one pause").ledger
+    charges = [getattr(book, name).ms_per_step for name in NAMES]
+    assert sum(charges) == pytest.approx(book.mean_ms)
+    assert book.stalled_steps == 1
+    assert book.stalls.ms_per_step == pytest.approx((75 - 1.0 - 0.01 * sizes[late]) / 200, rel=0.01)
+    assert book.achievable.ms_per_step < book.mean_ms
+
+
 def test_what_happens_often_is_no_stall():
     book = ledger(replace(COARSE, pausing=0.2, pause=8.0).table(1))
     assert book.stalled == 0

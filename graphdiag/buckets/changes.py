@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from graphdiag.buckets.problem import Floats, Ints, Problem, buckets_of, prices_of
+from graphdiag.buckets.problem import Floats, Ints, Problem, buckets_of, prices_of, running
 
 Action = Literal["add", "move", "drop"]
 
@@ -49,11 +49,8 @@ def additions(problem: Problem, buckets: Ints) -> Floats:
     cost before; those for which it is too large run eager.
     """
     sizes, weights, candidates = problem.sizes, problem.weights, problem.candidates
-    before = _running(weights * prices_of(problem, buckets))
-    steps, eager = (
-        _running(weights),
-        _running(weights * problem.prices.eager(sizes.astype(np.float64))),
-    )
+    before = running(weights * prices_of(problem, buckets))
+    steps, eager = problem.steps_below, problem.eager_below
     slot = np.searchsorted(buckets, candidates)
     below = np.where(slot > 0, np.append(buckets, 0)[np.maximum(slot - 1, 0)], 0)
     last = np.searchsorted(sizes, candidates, side="right")
@@ -64,8 +61,7 @@ def additions(problem: Problem, buckets: Ints) -> Floats:
         first = served
     elif problem.within is not None:
         served = np.clip(np.searchsorted(sizes * problem.within, candidates), first, last)
-    replay = problem.prices.replay(candidates.astype(np.float64))
-    after = replay * (steps[last] - steps[served]) + eager[served] - eager[first]
+    after = problem.replay * (steps[last] - steps[served]) + eager[served] - eager[first]
     gains = before[last] - before[first] - after
     return np.where(np.isin(candidates, buckets), 0.0, gains)
 
@@ -146,7 +142,3 @@ def moved(problem: Problem, old: Ints, new: Ints) -> list[Moved]:
 def _must_reach(problem: Problem, buckets: Ints) -> int:
     """Return what a change of ``buckets`` must still reach: the largest size kept, if they do."""
     return min(max(problem.keep, default=0), int(buckets.max(initial=0)))
-
-
-def _running(values: Floats) -> Floats:
-    return np.concatenate([[0.0], np.cumsum(values)])

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from graphdiag.bootstrap import block_draws, percentiles
+from graphdiag.bootstrap import block_draws, percentiles, resampled
 from graphdiag.buckets.histogram import Histogram
 from graphdiag.buckets.problem import Floats, Ints, Problem, prices_of
 
@@ -107,9 +107,9 @@ def gain(problems: list[Problem], old: Ints, new: Ints, parts: Split) -> Gain:
         return Gain(mean, (mean - _NORMAL_95 * spread, mean + _NORMAL_95 * spread))
     if len(over_time) < LEAST_SLICES:
         return Gain(mean, None)
-    drawn = block_draws(len(over_time)) @ over_time
-    resampled = np.array(saved[1:] or saved)
-    price = resampled[np.arange(len(drawn)) % len(resampled)]
+    drawn = resampled(block_draws(len(over_time)), over_time)
+    told = np.array(saved[1:] or saved)
+    price = told[np.arange(len(drawn)) % len(told)]
     steps = drawn.sum(axis=1)
     gains = (drawn * price).sum(axis=1)[steps > 0] / steps[steps > 0]
     return Gain(mean, percentiles(gains, len(over_time)))

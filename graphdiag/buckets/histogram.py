@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +24,8 @@ PHASES: dict[str, tuple[str, ...]] = {
 """Lists of buckets that an engine may keep apart, and the phases of steps each serves."""
 
 Part = Literal["decode", "prefill"]
+
+_READ = ("kind", "runner", "phase", "axis", "outcome", "reason", "requested", "bucket", "weight")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,16 @@ class Histogram:
     over_time: Floats | None = None
     is_share: bool = False
 
+    def up_to(self, size: int) -> Histogram:
+        """Return the histogram without the steps that requested more than ``size``."""
+        kept, over_time = self.sizes <= size, self.over_time
+        return replace(
+            self,
+            sizes=self.sizes[kept],
+            counts=self.counts[kept],
+            over_time=None if over_time is None else over_time[:, kept],
+        )
+
 
 def histogram(
     summary: Summary, config: dict[str, Any], part: Part | None = None, *, graphs_off: bool = False
@@ -62,32 +74,30 @@ def histogram(
     serve once they are on.
     """
     served = _served(("eager",) if graphs_off else ELIGIBLE)
-    rows = summary.groups.filter(served & in_part(part))
-    axis = _axis(rows, config, part)
+    groups = summary.groups.select(_READ).filter(served & in_part(part))
+    axis = _axis(groups, config, part)
     on_axis = pl.lit(True) if axis is None else pl.col("axis").is_null() | (pl.col("axis") == axis)
     captured = np.empty(0, np.int64)
     if not graphs_off:
-        captured = captured_sizes(summary, config, rows.filter(on_axis), part)
+        captured = captured_sizes(summary, config, groups.filter(on_axis), part)
     top = int(captured[-1]) if len(captured) else 0
     curable = (
         (pl.col("outcome") != "fallback")
         | pl.col("reason").is_in(BUCKET_REASONS)
         | (pl.col("requested") > top)
     )
-    wanted = served & in_part(part) & on_axis & curable.fill_null(False)
+    wanted = on_axis & curable.fill_null(False)
     table = (
-        summary.groups.filter(wanted)
-        .group_by("requested")
-        .agg(pl.col("weight").sum())
-        .sort("requested")
+        groups.filter(wanted).group_by("requested").agg(pl.col("weight").sum()).sort("requested")
     )
     sizes = table["requested"].cast(pl.Int64).to_numpy()
+    slices = summary.slices.lazy().filter(served & in_part(part) & wanted)
     return Histogram(
         sizes=sizes,
         counts=table["weight"].cast(pl.Float64).to_numpy(),
         axis=axis,
         captured=captured,
-        over_time=_over_time(summary.slices.filter(wanted), sizes),
+        over_time=_over_time(slices.select("slice", "requested", "weight").collect(), sizes),
     )
 
 
@@ -128,17 +138,12 @@ def _configured_part(config: dict[str, Any]) -> str | None:
 
 
 def _over_time(slices: pl.DataFrame, sizes: Ints) -> Floats | None:
-    times = slices["slice"].unique().sort()
+    times, at = np.unique(slices["slice"].to_numpy(), return_inverse=True)
     if len(times) < 2:
         return None
-    table = slices.group_by("slice", "requested").agg(pl.col("weight").sum())
-    steps = np.zeros((len(times), len(sizes)))
-    where = (
-        np.searchsorted(times.to_numpy(), table["slice"].to_numpy()),
-        np.searchsorted(sizes, table["requested"].to_numpy()),
-    )
-    steps[where] = table["weight"].cast(pl.Float64).to_numpy()
-    return steps
+    cell = at * len(sizes) + np.searchsorted(sizes, slices["requested"].to_numpy())
+    steps = np.bincount(cell, slices["weight"].to_numpy(), len(times) * len(sizes))
+    return steps.astype(np.float64).reshape(len(times), len(sizes))
 
 
 def _axis(rows: pl.DataFrame, config: dict[str, Any], part: Part | None) -> str | None:

@@ -50,10 +50,10 @@ class Memory:
     def graphs(self, buckets: Sequence[int]) -> int:
         """Return how many graphs the engine captures for ``buckets``."""
         return sum(
-            1
+            len(buckets)
+            if variant.up_to is None
+            else sum(1 for size in buckets if size <= variant.up_to)
             for variant in self.variants
-            for size in buckets
-            if variant.up_to is None or size <= variant.up_to
         )
 
     @property

@@ -85,7 +85,7 @@ def exact_set(problem: Problem, count: int, largest: float = np.inf) -> Ints | N
     if len(kept) > count or (len(kept) and kept[-1] > largest):
         return None
     sizes = problem.sizes.astype(np.float64)
-    saved = problem.weights * (problem.prices.eager(sizes) - problem.prices.replay(sizes))
+    saved = problem.weights * (problem.eager - problem.prices.replay(sizes))
     free = np.isin(problem.sizes, problem.candidates) & ~np.isin(problem.sizes, kept)
     free &= (problem.sizes <= largest) & (saved > 0)
     order = np.argsort(-saved[free], kind="stable")[: count - len(kept)]
@@ -96,13 +96,11 @@ class _Sums:
     """Running sums of a problem over its sizes, from which the stretches are cut."""
 
     def __init__(self, problem: Problem) -> None:
-        eager = problem.weights * problem.prices.eager(problem.sizes.astype(np.float64))
         self._problem = problem
-        self._steps = np.concatenate([[0.0], np.cumsum(problem.weights)])
-        self._eager = np.concatenate([[0.0], np.cumsum(eager)])
+        self._steps, self._eager = problem.steps_below, problem.eager_below
         place = np.searchsorted(problem.sizes, problem.candidates, side="right")
         self._place = np.concatenate([[0], place])
-        self._replay = problem.prices.replay(problem.candidates.astype(np.float64))
+        self._replay = problem.replay
         ones = np.ones(len(problem.candidates), np.int64)
         self._graphs = ones if problem.graphs is None else problem.graphs
 

@@ -219,7 +219,7 @@ class _Planner:
             return ends_trap, None, ends_trap
         if not self.valuer.is_priced(self.current):
             return None, None, None
-        return changes.best(), changes.best_move(), None
+        return changes.best(), changes.best_move, None
 
     def _fitted(self, count: int, parts: Split) -> Ints | None:
         """Return the best ``count`` buckets for the part of the traffic to fit on."""

@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import polars as pl
 
 from graphdiag.bootstrap import LEAST_STRETCHES, RESAMPLES, block_draws, percentiles
 from graphdiag.buckets.problem import Floats
 from graphdiag.curves import Curve, Measured, fit_shared_curve, isotonic
 from graphdiag.manycurves import costs_of_context
-from graphdiag.steptable import EAGER, FALLBACK, REPLAY, START_UP, StepTable, step_table
-from graphdiag.summary import Summary
+from graphdiag.steptable import EAGER, FALLBACK, REPLAY, START_UP, StepTable
 
 _EAGER = (EAGER, FALLBACK)
 
@@ -97,22 +95,22 @@ class TimePrices:
 
 
 def measure_prices(
-    summary: Summary, steps: pl.Expr, baseline: Summary | None = None, *, resample: bool = True
+    table: StepTable, baseline: StepTable | None = None, *, resample: bool = True
 ) -> TimePrices | None:
-    """Measure prices on the steady real steps that ``steps`` selects; None without a curve.
+    """Measure prices on the steady steps of ``table``; None without a curve.
 
     A curve needs two buckets that were replayed and timed. Eager steps are those that fell back,
-    and all timed steps of ``baseline``, a trace of the same engine with its graphs off.
+    and all of ``baseline``, those of the same engine with its graphs off.
     ``resample`` measures them on each resample of the trace's slices of time too. Where context is
     recorded its cost is told apart: padded rows attend to none. Steps that stalled tell nothing.
     """
-    table = step_table(summary, steps).without(START_UP)
+    table = table.without(START_UP)
     if not table.steps.sum():
         return None
     tokens = _context_costs(table)
     beside = None
     if baseline is not None:
-        off = step_table(baseline, steps).without(START_UP)
+        off = baseline.without(START_UP)
         if not off.context[:, np.isin(off.role, _EAGER)].sum():
             tokens = np.zeros(len(table.phases))  # what is in its times must stay in the others
         costs = dict(zip(table.phases, tokens, strict=True))

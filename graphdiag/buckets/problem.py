@@ -6,6 +6,7 @@ An engine replays the smallest bucket that holds the batch, and runs eager where
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -64,6 +65,26 @@ class Problem:
     exact_only: bool = False
     graphs: Ints | None = None
 
+    @cached_property
+    def eager(self) -> Floats:
+        """Price of an eager step of each of ``sizes``."""
+        return self.prices.eager(self.sizes.astype(np.float64))
+
+    @cached_property
+    def replay(self) -> Floats:
+        """Price of a step that replays each of ``candidates``."""
+        return self.prices.replay(self.candidates.astype(np.float64))
+
+    @cached_property
+    def steps_below(self) -> Floats:
+        """Steps of the first 0, 1, ... of ``sizes``."""
+        return running(self.weights)
+
+    @cached_property
+    def eager_below(self) -> Floats:
+        """Price of running them eager."""
+        return running(self.weights * self.eager)
+
     def of(self, weights: Floats) -> Problem:
         """Return the same problem for other traffic over the same sizes."""
         return replace(self, weights=weights)
@@ -98,35 +119,45 @@ class Service:
         return self.fallback / self.steps if self.steps else 0.0
 
 
+def running(values: Floats) -> Floats:
+    """Return the sums of the first 0, 1, ... of ``values``."""
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
 def buckets_of(problem: Problem, buckets: Ints) -> Ints:
     """Return the bucket each requested size replays, 0 where it runs eager."""
+    return np.append(buckets, 0)[_slots(problem, buckets)]
+
+
+def _slots(problem: Problem, buckets: Ints) -> Ints:
+    """Return which of ``buckets`` each requested size replays; their number where it runs eager."""
     sizes = problem.sizes
     slot = np.searchsorted(buckets, sizes)
-    padded = np.append(buckets, 0)
-    found = padded[slot]
+    found = np.append(buckets, 0)[slot]
     if problem.exact_only:
-        return np.where(found == sizes, found, 0)
+        return np.where(found == sizes, slot, len(buckets))
     if problem.within is not None:
-        return np.where(found <= problem.within * sizes, found, 0)
-    return found
+        return np.where(found <= problem.within * sizes, slot, len(buckets))
+    return slot
 
 
 def prices_of(problem: Problem, buckets: Ints) -> Floats:
     """Return the price of one step of each requested size under ``buckets``."""
-    found = buckets_of(problem, buckets)
-    price = problem.prices.eager(problem.sizes.astype(np.float64))
-    replayed = found > 0
-    price[replayed] = problem.prices.replay(found[replayed].astype(np.float64))
-    return price
+    return _prices(problem, buckets, _slots(problem, buckets))
+
+
+def _prices(problem: Problem, buckets: Ints, slot: Ints) -> Floats:
+    replay = np.append(problem.prices.replay(buckets.astype(np.float64)), 0.0)
+    return np.where(slot < len(buckets), replay[slot], problem.eager)
 
 
 def serve(problem: Problem, buckets: Ints) -> Service:
     """Return how ``buckets`` (ascending) serve the traffic of ``problem``."""
-    found = buckets_of(problem, buckets)
-    replayed = found > 0
-    weights = problem.weights
+    slot = _slots(problem, buckets)
+    replayed = slot < len(buckets)
+    found, weights = np.append(buckets, 0)[slot], problem.weights
     return Service(
-        price=float((weights * prices_of(problem, buckets)).sum()),
+        price=float((weights * _prices(problem, buckets, slot)).sum()),
         requested=float((weights * problem.sizes)[replayed].sum()),
         executed=float((weights * found).sum()),
         fallback=float(weights[~replayed].sum()),

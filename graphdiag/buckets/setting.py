@@ -19,6 +19,7 @@ from graphdiag.buckets.tables import SizeTable
 from graphdiag.errors import GraphdiagError
 from graphdiag.metrics import REPLAYED, is_real, is_target
 from graphdiag.runconfig import configs_differ, last_config, positive_int
+from graphdiag.steptable import StepTable, step_table
 from graphdiag.summary import Summary
 from graphdiag.wording import percent
 
@@ -146,6 +147,7 @@ def of_summary(
     trapped_up_to: int | None = None,
     graphs_off: bool = False,
     resample: bool = True,
+    table: StepTable | None = None,
 ) -> Setting:
     """Return the setting of a trace.
 
@@ -166,6 +168,8 @@ def of_summary(
         Whether eager steps are traffic to plan for, where graphs served none and should not have.
     resample
         Whether prices are measured on resamples too, for intervals.
+    table
+        The timed steps of ``summary``, where they are at hand.
 
     Raises
     ------
@@ -191,10 +195,13 @@ def of_summary(
         steps = steps & (pl.col("axis").is_null() | (pl.col("axis") == traffic.axis))
     if baseline is not None:
         check_baseline(baseline, config, steps, traffic.axis)
-    times = measure_prices(summary, steps, baseline, resample=resample)
-    replayed = summary.groups.filter(
-        is_real() & is_target() & steps & pl.col("outcome").is_in(REPLAYED)
-    )["requested"].max()
+    groups = summary.groups.filter(is_real() & is_target())
+    mine = groups.filter(steps)
+    if table is None or len(mine) < len(groups):
+        table = step_table(summary, steps)
+    off = None if baseline is None else step_table(baseline, steps)
+    times = measure_prices(table, off, resample=resample)
+    replayed = mine.filter(pl.col("outcome").is_in(REPLAYED))["requested"].max()
     seen_replayed = int(replayed) if isinstance(replayed, int) else 0
     unknown, notes = [], list(rules.notes)
     if configs_differ(summary.events):
@@ -233,7 +240,7 @@ def of_summary(
         )
     if trapped_up_to is not None and len(traffic.captured):
         total, top = traffic.counts.sum(), int(traffic.captured[-1])
-        traffic = _without_trap(traffic, top)
+        traffic = traffic.up_to(top)
         left_out = percent(1 - traffic.counts.sum() / total)
         notes.append(
             f"The engine was caught in a fallback trap: the {left_out} of steps above {top} came "
@@ -383,14 +390,3 @@ def _unknown_engine(rules: Rules, config: Mapping[str, Any], traffic: Histogram)
     contain = () if most is None or most > reach else (most,)
     budget = positive_int(dict(config), "token_budget") if traffic.axis == "tokens" else None
     return replace(rules, notes=(), multiple_of=1, most=budget, must_contain=contain)
-
-
-def _without_trap(traffic: Histogram, top: int) -> Histogram:
-    below = traffic.sizes <= top
-    over_time = traffic.over_time
-    return replace(
-        traffic,
-        sizes=traffic.sizes[below],
-        counts=traffic.counts[below],
-        over_time=None if over_time is None else over_time[:, below],
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -38,16 +39,24 @@ class SingleChanges:
         A drop that costs nothing saves a graph.
         """
         problem = self.valuer.problem
-        finders: list[Finder] = [self._add, self._move, self._drop]
-        found = [(change, find) for find in finders if (change := find(problem)) is not None]
-        if not found:
+        found = [self._add(problem), self._move_of_all, self._drop(problem)]
+        known = [change for change in found if change is not None]
+        if not known:
             return None
-        return self._described(*max(found, key=lambda pair: pair[0].gain))
+        change = max(known, key=lambda change: change.gain)
+        if change is self._move_of_all:
+            return self.best_move
+        return self._described(change, self._add if change.action == "add" else self._drop)
 
+    @cached_property
     def best_move(self) -> SingleChange | None:
-        """Return the best change that needs no further graph; None as for :meth:`best`."""
-        change = self._move(self.valuer.problem)
+        """The best change that needs no further graph; None as for :meth:`best`."""
+        change = self._move_of_all
         return None if change is None else self._described(change, self._move)
+
+    @cached_property
+    def _move_of_all(self) -> Change | None:
+        return self._move(self.valuer.problem)
 
     def out_of_the_trap(self) -> SingleChange | None:
         """Describe the addition that ends a fallback trap; None outside one.

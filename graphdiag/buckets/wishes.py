@@ -103,11 +103,12 @@ class BestSets:
     def frontier(self) -> list[Ints]:
         """Return the best set of each count, as long as one more bucket is better."""
         found: list[Ints] = []
+        least = float("inf")
         for count in range(1, self.most + 1):
             buckets = self._of(count)
-            if buckets is None or (found and self._price(buckets) >= self._price(found[-1])):
-                continue
-            found.append(buckets)
+            if buckets is not None and (price := self._price(buckets)) < least:
+                found.append(buckets)
+                least = price
         return found
 
     def largest(self, count: int) -> float:

@@ -20,6 +20,7 @@ from graphdiag.paths import printable, unwritable
 if TYPE_CHECKING:
     from graphdiag.comparison.answer import Comparison
     from graphdiag.comparison.compare import Run, Slo
+    from graphdiag.diagnosis import Diagnosis
     from graphdiag.findings import Report
     from graphdiag.summary import Summary
     from graphdiag.timerange import WindowWish
@@ -149,12 +150,12 @@ def diagnose(paths: Sequence[str], window: WindowWish | None = None) -> Report:
     GraphdiagError
         When no step began in it.
     """
-    return examine(paths, window)[0]
+    return examine(paths, window)[0].report
 
 
-def examine(paths: Sequence[str], window: WindowWish | None = None) -> tuple[Report, Summary]:
-    """Return the report as :func:`diagnose`, and the summary that it was computed from."""
-    from graphdiag.diagnosis import report_of
+def examine(paths: Sequence[str], window: WindowWish | None = None) -> tuple[Diagnosis, Summary]:
+    """Return the report as :func:`diagnose`, with its setting, and the summary it is of."""
+    from graphdiag.diagnosis import diagnosis_of
     from graphdiag.sources import open_source
     from graphdiag.summary import summarize
     from graphdiag.timerange import iso
@@ -162,16 +163,16 @@ def examine(paths: Sequence[str], window: WindowWish | None = None) -> tuple[Rep
     with working("reading and diagnosing"), open_source(paths) as trace:
         if window is None:
             summary = summarize(trace)
-            return report_of(summary, shown(paths)), summary
+            return diagnosis_of(summary, shown(paths)), summary
         first = trace.first_ns() or 0
         summary = summarize(trace, window=window.over(first))
-        report = report_of(summary, shown(paths))
-    if not report.steps:
+        found = diagnosis_of(summary, shown(paths))
+    if not found.report.steps:
         raise GraphdiagError(
             f"{shown(paths)}: no step began {window.over(first).words()}; its first event is of "
             f"{iso(first)}."
         )
-    return report, summary
+    return found, summary
 
 
 def shown(paths: Sequence[str]) -> str:

@@ -34,12 +34,13 @@ def command(
     form = common.form(as_json, as_markdown)
     output = None if output == "-" else output
     common.check_outputs(output, html, sources)
-    report, summary = common.examine(sources, window)
+    found, summary = common.examine(sources, window)
     if html is not None:
         from graphdiag.bucket_advice import plan_beside
         from graphdiag.reporters import report_html
 
         with common.working("drawing"):
-            page = report_html.render(report, summary, plan_beside(report, summary))
+            plan = plan_beside(found.report, summary, found.setting)
+            page = report_html.render(found.report, summary, plan)
         common.deliver(page, html, raw=True)
-    common.show(report, form, output, markdown="markdown", text="text")
+    common.show(found.report, form, output, markdown="markdown", text="text")

@@ -1,8 +1,8 @@
 import numpy as np
-import polars as pl
 import pytest
 
 from graphdiag.buckets.prices import RowPrices, measure_prices
+from graphdiag.steptable import step_table
 from tests.buckets.making import (
     LADDER,
     ROW_MS,
@@ -14,12 +14,12 @@ from tests.buckets.making import (
 )
 from tests.build import MS
 
-EVERY = pl.lit(True)
 SIZES = [*LADDER] * 20
 
 
 def measured(rows, baseline=None, **more):
-    return measure_prices(summary(rows), EVERY, baseline, **more)
+    off = None if baseline is None else step_table(baseline)
+    return measure_prices(step_table(summary(rows)), off, **more)
 
 
 def test_a_replay_costs_what_its_bucket_took():

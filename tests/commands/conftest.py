@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
 from graphdiag import cli
+from graphdiag.buckets.setting import Setting
+from graphdiag.diagnosis import Diagnosis
 from graphdiag.findings import Report
 
 GOLDEN = Path(__file__).parents[1] / "reporters" / "golden"
@@ -40,13 +43,14 @@ def diagnosed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         def open_source(paths: Sequence[str]) -> Iterator[str]:
             yield name
 
-        def report_of(trace: str, source_name: str) -> Report:
+        def diagnosis_of(trace: str, source_name: str) -> Diagnosis:
             report = msgspec.json.decode((GOLDEN / f"{trace}.json").read_bytes(), type=Report)
-            return msgspec.structs.replace(report, source=source_name)
+            report = msgspec.structs.replace(report, source=source_name)
+            return Diagnosis(report, cast(Setting, None))  # only a page is drawn from the setting
 
         monkeypatch.setattr("graphdiag.sources.open_source", open_source)
         monkeypatch.setattr("graphdiag.summary.summarize", lambda trace: trace)
-        monkeypatch.setattr("graphdiag.diagnosis.report_of", report_of)
+        monkeypatch.setattr("graphdiag.diagnosis.diagnosis_of", diagnosis_of)
 
     return serve
 
