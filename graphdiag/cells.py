@@ -7,14 +7,14 @@ timeline and in slices. Each table has the keys of :class:`graphdiag.summary.Sum
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from graphdiag.batchtables import TABLE_KEYS, TABLES, batch_tables, columns_read
 from graphdiag.periods import Periods
-from graphdiag.summary import rebinned
+from graphdiag.summary import Span, rebinned
 from graphdiag.sums import Total
 from graphdiag.timerange import TimeRange
 from graphdiag.trace import Trace
@@ -23,7 +23,7 @@ _MORE = ("cell", "rank")
 _KEYS = tuple(tuple(dict.fromkeys((*own, *_MORE))) for own in TABLE_KEYS)
 
 Tables = tuple[pl.DataFrame, ...]
-"""A table for each of :data:`graphdiag.batchtables.TABLES`."""
+"""A table for each of :data:`graphdiag.batchtables.TABLES`, text as Categorical, in any order."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,38 @@ class Grain:
     slices: int
 
 
+@dataclass(frozen=True)
+class Sums:
+    """The sums of a trace by cell as of one look at it; they stay as they are.
+
+    Attributes
+    ----------
+    version
+        Counts the looks that found something new.
+    tables
+        The sums, in several pieces that add up.
+    grain, periods
+        How finely their time is told, and where the periods of the trace lie.
+    events
+        The rows of the trace that are no steps and no requests, by time.
+    span
+        First and last ns of the steps; None where none has a time.
+    busy
+        log2 of the width, ns, of slices of which an idle stretch takes none.
+    notes
+        Sentences about what could not be read.
+    """
+
+    version: int
+    tables: tuple[Tables, ...]
+    grain: Grain
+    periods: Periods
+    events: pl.DataFrame
+    span: Span
+    busy: int
+    notes: tuple[str, ...]
+
+
 def cell_tables(trace: Trace, periods: Periods, grain: Grain) -> Tables:
     """Return the sums of ``trace`` by cell.
 
@@ -50,12 +82,16 @@ def cell_tables(trace: Trace, periods: Periods, grain: Grain) -> Tables:
     for found in trace.map(columns_read(periods), lambda batch: _tables(batch, periods, grain)):
         for total, table in zip(totals, found, strict=True):
             total.add(table)
-    return tuple(total.table() for total in totals)
+    return tuple(total.sums() for total in totals)
 
 
-def added(several: list[Tables]) -> Tables:
+def added(several: Sequence[Tables]) -> Tables:
     """Return the sums of all, by the keys they have; there is at least one."""
-    return _totals(several, _KEYS)
+    totals = [Total(keys) for keys in _KEYS]
+    for tables in several:
+        for total, table in zip(totals, tables, strict=True):
+            total.add(table)
+    return tuple(total.sums() for total in totals)
 
 
 def coarser(tables: Tables, old: Grain, new: Grain) -> Tables:
@@ -65,18 +101,20 @@ def coarser(tables: Tables, old: Grain, new: Grain) -> Tables:
         table = rebinned(table, "bin", new.bins - old.bins)
         table = rebinned(table, "slice", new.slices - old.slices)
         wider.append(rebinned(table, "cell", new.cells - old.cells))
-    return _totals([tuple(wider)], _KEYS)
+    return added([tuple(wider)])
 
 
 def chosen(
-    several: list[Tables],
+    several: Sequence[Tables],
     grain: Grain,
     window: TimeRange | None,
     rank: int | None,
     slice_shift: int,
     only: Collection[str] = TABLES,
-) -> Tables:
+) -> tuple[pl.DataFrame, ...]:
     """Return a summary's tables of the cells in ``window``, whose ends are borders of cells.
+
+    They are sorted, with text as String, as a summary's are.
 
     Parameters
     ----------
@@ -94,22 +132,14 @@ def chosen(
     if rank is not None:
         wanted = wanted & (pl.col("rank").is_null() | (pl.col("rank") == rank))
     wider = slice_shift - grain.slices
-    kept = [
-        tuple(
-            rebinned(table.filter(wanted) if name in only else table.clear(), "slice", wider)
-            for name, table in zip(TABLES, tables, strict=True)
-        )
-        for tables in several
-    ]
-    return _totals(kept, TABLE_KEYS)
-
-
-def _totals(several: list[Tables], keys: tuple[tuple[str, ...], ...]) -> Tables:
-    totals = [Total(one) for one in keys]
-    for tables in several:
-        for total, own, table in zip(totals, keys, tables, strict=True):
-            total.add(table.drop([more for more in _MORE if more not in own]))
-    return tuple(total.table() for total in totals)
+    found = []
+    for name, keys, tables in zip(TABLES, TABLE_KEYS, zip(*several, strict=True), strict=True):
+        total = Total(keys)
+        rows = pl.concat(tables).filter(wanted) if name in only else tables[0].clear()
+        rows = rebinned(rows, "slice", wider)
+        total.add(rows.drop([more for more in _MORE if more not in keys]))
+        found.append(total.table())
+    return tuple(found)
 
 
 def _tables(batch: pl.DataFrame, periods: Periods, grain: Grain) -> Tables:

@@ -9,10 +9,8 @@ from typing import Any
 import polars as pl
 
 from graphdiag.batchtables import TABLES
-from graphdiag.cells import chosen
-from graphdiag.errors import SourceError
+from graphdiag.cells import Sums, chosen
 from graphdiag.findings import Metrics
-from graphdiag.live import LiveTrace
 from graphdiag.metrics import is_target, measure
 from graphdiag.summary import Summary, resolution
 from graphdiag.timerange import TimeRange
@@ -42,12 +40,12 @@ class Selection:
     runner: str | None = None
 
 
-def snapped(live: LiveTrace, window: TimeRange | None) -> TimeRange | None:
+def snapped(sums: Sums, window: TimeRange | None) -> TimeRange | None:
     """Return ``window`` widened to whole cells; None where that is the whole trace, or nothing."""
-    span = live.span
+    span = sums.span
     if window is None or span is None:
         return None
-    width = 1 << live.grain.cells
+    width = 1 << sums.grain.cells
     start = window.start_ns // width * width
     end = -(-window.end_ns // width) * width
     if (start <= span[0] and end > span[1]) or not TimeRange(start, end).meets(*span):
@@ -55,28 +53,21 @@ def snapped(live: LiveTrace, window: TimeRange | None) -> TimeRange | None:
     return TimeRange(start, end)
 
 
-def metrics_of(live: LiveTrace, selection: Selection) -> Metrics:
+def metrics_of(sums: Sums, selection: Selection) -> Metrics:
     """Return the metrics of ``selection`` alone, which takes less time than its summary."""
-    return measure(summary_of(live, selection, ("groups", "durations")), is_target())
+    return measure(summary_of(sums, selection, ("groups", "durations")), is_target())
 
 
-def summary_of(live: LiveTrace, selection: Selection, only: Collection[str] = TABLES) -> Summary:
+def summary_of(sums: Sums, selection: Selection, only: Collection[str] = TABLES) -> Summary:
     """Return the summary of ``selection``: of a window, the one that reading its rows would give.
 
     Tables that are not among ``only`` are left empty.
-
-    Raises
-    ------
-    SourceError
-        When no :meth:`.LiveTrace.refresh` has read the trace yet.
     """
-    if live.opened is None:
-        raise SourceError("the trace has not been read yet; look again in a second.")
-    window = snapped(live, selection.window)
-    bins, slices = resolution(live.span, window, live.busy.shift)
-    found = chosen(live.tables, live.grain, window, selection.rank, slices, only)
+    window = snapped(sums, selection.window)
+    bins, slices = resolution(sums.span, window, sums.busy)
+    found = chosen(sums.tables, sums.grain, window, selection.rank, slices, only)
     tables = dict(zip(TABLES, found, strict=True))
-    events = live.events if window is None else events_within(live.events, window)
+    events = sums.events if window is None else events_within(sums.events, window)
     for key, value in (("phase", selection.phase), ("runner", selection.runner)):
         if value is not None:
             events = events.filter(~pl.col("event").is_in(_MADE) | _is(key, value))
@@ -97,30 +88,31 @@ def summary_of(live: LiveTrace, selection: Selection, only: Collection[str] = TA
         events=events,
         shift=bins,
         slice_shift=slices,
-        periods=live.periods,
-        notes=live.opened.notes,
+        periods=sums.periods,
+        notes=sums.notes,
         window=window,
     )
 
 
-def ranks(live: LiveTrace) -> list[int]:
+def ranks(sums: Sums) -> list[int]:
     """Return the ranks that there are, ascending."""
-    return sorted(int(rank) for rank in _values(live, "rank"))
+    return sorted(int(rank) for rank in _values(sums, "rank"))
 
 
-def phases(live: LiveTrace) -> list[str]:
+def phases(sums: Sums) -> list[str]:
     """Return the phases that there are, by name."""
-    return sorted(_values(live, "phase"))
+    return sorted(_values(sums, "phase"))
 
 
-def runners(live: LiveTrace) -> list[str]:
+def runners(sums: Sums) -> list[str]:
     """Return the runners that there are, by name; steps without one are the target's."""
-    return sorted(_values(live, "runner") | {"target"})
+    return sorted(_values(sums, "runner") | {"target"})
 
 
-def _values(live: LiveTrace, key: str) -> set[Any]:
+def _values(sums: Sums, key: str) -> set[Any]:
     """Return the values of a key of the groups, null left out."""
-    return {value for groups, *_ in live.tables for value in groups[key].unique().drop_nulls()}
+    values = [groups[key] for groups, *_ in sums.tables]
+    return set(pl.concat(values).unique().drop_nulls()) if values else set()
 
 
 def _is(key: str, value: str) -> pl.Expr:

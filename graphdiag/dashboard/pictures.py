@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
-import holoviews as hv
 from bokeh.events import SelectionGeometry, Tap
 from bokeh.models.annotations import BoxAnnotation, Legend
 from bokeh.models.tools import BoxSelectTool
 
+from graphdiag.plots.figures import figure
+from graphdiag.plots.picture import Picture, Words
 from graphdiag.timerange import TimeRange
 
 _NS_PER_MS = 1_000_000
-_DRAWING = threading.Lock()
-"""HoloViews keeps its options in one place for all threads."""
 
 LIGHT = {"ink": "#1b1f24", "muted": "#57606a", "line": "#d0d7de", "accent": "#0065a0"}
 DARK = {"ink": "#e6e8eb", "muted": "#a3abb5", "line": "#3a424c", "accent": "#6cc0f0"}
@@ -33,18 +31,18 @@ _HEIGHT = 300
 _OUTSIDE = "#808080"
 
 
-def drawn(plot: Any, *, dark: bool) -> Any:
-    """Return a plot as a figure in the page's colours; its words where it is an ``hv.Div``."""
-    if isinstance(plot, hv.Div):
-        return str(plot.data)
-    with _DRAWING:
-        found = hv.render(plot, backend="bokeh")
+def drawn(plot: Picture | Words, *, dark: bool) -> Any:
+    """Return a picture as a figure in the page's colours; HTML where it is words."""
+    if isinstance(plot, Words):
+        return plot.html
+    found = figure(plot)
     colors = DARK if dark else LIGHT
     for model in found.references():
         for name, color in _COLORS.items():
             if name in model.properties():
                 setattr(model, name, colors[color])
-    for legend in found.select(type=Legend):
+    legends: list[Any] = list(found.select(type=Legend))
+    for legend in legends:
         legend.ncols = min(legend.ncols, 2)  # no wider than a phone
         legend.margin = 0
     found.output_backend = "canvas"
@@ -67,10 +65,11 @@ def selectable(
             on_select(TimeRange(start, end))
 
     found.on_event(SelectionGeometry, selected)
-    if chosen is not None:
-        start, end = chosen.start_ns / _NS_PER_MS, chosen.end_ns / _NS_PER_MS
-        found.add_layout(BoxAnnotation(right=start, fill_color=_OUTSIDE, fill_alpha=0.35))
-        found.add_layout(BoxAnnotation(left=end, fill_color=_OUTSIDE, fill_alpha=0.35))
+    start = 0.0 if chosen is None else chosen.start_ns / _NS_PER_MS
+    end = 0.0 if chosen is None else chosen.end_ns / _NS_PER_MS
+    for shade in (BoxAnnotation(right=start), BoxAnnotation(left=end)):
+        shade.update(fill_color=_OUTSIDE, fill_alpha=0.35, visible=chosen is not None)
+        found.add_layout(shade)
 
 
 def tappable(found: Any, on_size: Callable[[int], None]) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import param
 
-from graphdiag.bucket_advice import setting_of
+from graphdiag.audit.trap import size_out_of_trap
 from graphdiag.buckets.memory import measure_memory
+from graphdiag.buckets.setting import Setting, of_summary
 from graphdiag.buckets.whatif import WhatIf
-from graphdiag.dashboard.watching import Watched
+from graphdiag.cells import Sums
 from graphdiag.diagnosis import report_of
 from graphdiag.findings import Metrics, Report
 from graphdiag.metrics import is_real, is_target
@@ -28,7 +29,7 @@ class Found:
     Attributes
     ----------
     whole
-        The summary of all time, for the timeline; ``chosen`` is that of the window.
+        Groups and timeline of all time; ``chosen`` is the summary of the window.
     report, buckets
         Findings of ``chosen``; ``buckets`` is None where there is no traffic to plan for.
     first_ns, cell_ns
@@ -37,7 +38,6 @@ class Found:
         What there is to choose from by now.
     """
 
-    version: int
     whole: Summary
     chosen: Summary
     report: Report
@@ -66,45 +66,65 @@ class Choice(param.Parameterized):  # type: ignore[misc]
 
     def offer(self, found: Found) -> None:
         """Offer what the trace has by now."""
-        self.param.rank.objects = [EVERYTHING, *map(str, found.ranks)]
-        self.param.phase.objects = [EVERYTHING, *found.phases]
-        self.param.runner.objects = found.runners
+        offered = {
+            "rank": [EVERYTHING, *map(str, found.ranks)],
+            "phase": [EVERYTHING, *found.phases],
+            "runner": found.runners,
+        }
+        for name, objects in offered.items():
+            if self.param[name].objects != objects:
+                self.param[name].objects = objects
 
-    def selection(self, *, whole: bool = False) -> Selection:
-        """Return what is selected; of all time where ``whole``."""
+    def selection(self) -> Selection:
+        """Return what is selected."""
         return Selection(
-            window=None if whole else self.window,
+            window=self.window,
             rank=None if self.rank == EVERYTHING else int(self.rank),
             phase=None if self.phase == EVERYTHING else self.phase,
             runner=None if self.runner == "target" else self.runner,
         )
 
 
-def count(source: Watched, chosen: Selection) -> Metrics:
+def count(sums: Sums, chosen: Selection) -> Metrics:
     """Return the metrics of a selection, which are there long before its findings are."""
-    with source.lock:
-        return metrics_of(source.live, chosen)
+    return metrics_of(sums, chosen)
 
 
-def find(source: Watched, whole: Selection, chosen: Selection) -> Found:
-    """Return the findings of a selection, as ``graphdiag report --window`` would.
+def find(sums: Sums, source: str, chosen: Selection) -> Found:
+    """Return the findings of a selection, as ``graphdiag report --window`` would."""
+    summary = summary_of(sums, chosen)
+    whole = summary
+    if summary.window is not None:
+        whole = summary_of(sums, replace(chosen, window=None), ("groups", "timeline"))
+    report = report_of(summary, source)
+    setting = _setting(summary, whole, report)
+    return Found(
+        whole=whole,
+        chosen=summary,
+        report=report,
+        buckets=WhatIf(setting) if setting.traffic.counts.sum() else None,
+        first_ns=_first(sums.events["t_ns"].min(), sums.span),
+        cell_ns=1 << sums.grain.cells,
+        ranks=ranks(sums),
+        phases=phases(sums),
+        runners=runners(sums),
+    )
 
-    ``whole`` is the selection without its window.
-    """
-    with source.lock:
-        live = source.live
-        everything = summary_of(live, whole)
-        summary = everything if chosen == whole else summary_of(live, chosen)
-        version, width = live.version, 1 << live.grain.cells
-        first = _first(live.events["t_ns"].min(), live.span)
-        offered = ranks(live), phases(live), runners(live)
-    report = report_of(summary, source.name)
-    setting = setting_of(summary, source.name)
-    if summary.window is not None:  # graphs captured before it take as much memory in it
-        made = replace(summary, events=everything.events)
-        setting = replace(setting, memory=measure_memory(made, setting.memory.variants))
-    buckets = WhatIf(setting) if setting.traffic.counts.sum() else None
-    return Found(version, everything, summary, report, buckets, first, width, *offered)
+
+def _setting(summary: Summary, whole: Summary, report: Report) -> Setting:
+    """Return what bucket lists are priced by; its intervals are not shown, and not computed."""
+    setting = of_summary(
+        summary,
+        report.source,
+        trapped_up_to=size_out_of_trap(report.audit),
+        graphs_off=True,
+        resample=False,
+    )
+    if summary.window is None:
+        return setting
+    # Graphs captured before the window take as much memory in it.
+    made = replace(summary, events=whole.events)
+    return replace(setting, memory=measure_memory(made, setting.memory.variants))
 
 
 def _first(event: Any, span: tuple[int, int] | None) -> int:

@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import panel as pn
 
-from graphdiag import plots
 from graphdiag.dashboard import words
 from graphdiag.dashboard.editor import Editor
+from graphdiag.dashboard.frames import Drawn, Frame
 from graphdiag.dashboard.pictures import drawn, selectable, tappable
+from graphdiag.dashboard.stages import Desk, Stage, State
 from graphdiag.dashboard.state import Choice, Found, count, find
 from graphdiag.dashboard.watching import Watched
 from graphdiag.findings import Metrics
+from graphdiag.plots import pictures
+from graphdiag.plots.picture import Picture, Words
 from graphdiag.selection import Selection
 from graphdiag.timerange import TimeRange, parse_window
 
-_THREADS = ThreadPoolExecutor(2, thread_name_prefix="graphdiag-page")
-DRAWS_EVERY_S = 4
-"""Seconds that pictures of a growing trace stay, so that a drag over one is not cut short."""
+_NUMBERS = Desk("graphdiag-numbers")
+_FINDINGS = Desk("graphdiag-findings", rest=3)
+_PICTURES = Desk("graphdiag-pictures", rest=4)
 _WINDOW_HINT = "10..20 (seconds)"
-PICTURES: dict[str, tuple[str, str, Callable[[Found], Any]]] = {
+PICTURES: dict[str, tuple[str, str, Callable[[Found], Picture | Words]]] = {
     "times": (
         "Step time over time",
         "Drag along it to select a stretch: everything below is of that stretch alone. Grey is "
         "start-up; the lane on top marks captures and compilations.",
-        lambda found: plots.step_times(found.whole),
+        lambda found: pictures.step_times(found.whole),
     ),
     "outcomes": (
         "Outcome over time",
         "All steps of a stretch of time are 100 %: exact replays, padded ones, and those that fell "
         "back, by reason.",
-        lambda found: plots.outcomes_over_time(found.chosen),
+        lambda found: pictures.outcomes_over_time(found.chosen),
     ),
     "sizes": (
         "Requested sizes",
         "A bar is the steps that asked for a size, orange what was padding, red what ran eager. "
         "Tap a size to add it to the list below, or to drop it.",
-        lambda found: plots.sizes_served(found.report),
+        lambda found: pictures.sizes_served(found.report),
     ),
     "ledger": (
         "Where a step's time goes",
         "From the best achievable each row adds what one case costs a step; a dark line is a 95 % "
         "interval.",
-        lambda found: plots.step_ledger(found.report),
+        lambda found: pictures.step_ledger(found.report),
     ),
 }
 """Title, how to read it, and the plot, from top to bottom."""
@@ -55,29 +57,37 @@ PICTURES: dict[str, tuple[str, str, Callable[[Found], Any]]] = {
 class TraceView:
     """A column of the page; :meth:`update` brings it up to date.
 
+    ``wake`` has :meth:`update` called soon; any thread may call it.
+
     Attributes
     ----------
     view
         What stands on the page.
+    stages
+        What it waits for: ``numbers``, ``findings``, and the pictures by name.
     """
 
-    def __init__(self, source: Watched) -> None:
+    def __init__(self, source: Watched, wake: Callable[[], None]) -> None:
         self._source, self.choice = source, Choice()
         self._found: Found | None = None
-        self._counted: tuple[Any, ...] | None = None
-        self._shown: tuple[Any, ...] | None = None
-        self._drawn: tuple[Any, ...] | None = None
-        self._draws_after = 0.0
         self._trouble: str | None = None
-        self._counting: Future[Metrics] | None = None
-        self._looking: Future[tuple[Found, dict[str, Any]]] | None = None
+        self._numbers: Stage[Metrics] = Stage(_NUMBERS, self._show_numbers, wake)
+        self._findings: Stage[Found] = Stage(_FINDINGS, self._show_findings, wake)
         sheets = [words.asset("widgets.css")]
         self._words = {
             name: pn.pane.HTML(stylesheets=[words.style()], sizing_mode="stretch_width")
             for name in ("status", "verdict", "tiles", "window", "advice")
         }
-        self._pictures = {name: pn.Column(sizing_mode="stretch_width") for name in PICTURES}
         self._editor = Editor(self.choice)
+        self._frames = {name: Frame(name) for name in PICTURES}
+        self._pictures: dict[str, Stage[Drawn]] = {
+            name: Stage(_PICTURES, frame.show, wake) for name, frame in self._frames.items()
+        }
+        self.stages: dict[str, Stage[Any]] = {
+            "numbers": self._numbers,
+            "findings": self._findings,
+            **self._pictures,
+        }
         self._selectors = [
             pn.widgets.Select.from_param(
                 self.choice.param[name], width=120, stylesheets=sheets, css_classes=[name]
@@ -90,6 +100,7 @@ class TraceView:
         self._all = pn.widgets.Button(name="Whole trace", width=110, stylesheets=sheets)
         self._window.param.watch(self._typed, "value")
         self._all.on_click(lambda _: self._select(None))
+        self.choice.param.watch(lambda _: wake(), ["window", "rank", "phase", "runner"])
         self.view = pn.Column(
             self._words["status"],
             pn.FlexBox(*self._selectors, self._window, self._all, align_items="end", gap="0 8px"),
@@ -111,96 +122,94 @@ class TraceView:
     def update(self, *, dark: bool) -> None:
         """Show what was found since, and have what is not yet known looked for meanwhile.
 
-        Called again and again, it never waits: numbers and findings are computed in threads, and
-        the numbers are there first.
+        Called again and again, it never waits: numbers, findings and pictures are computed in
+        threads, and are there in this order.
         """
-        source = self._source
-        try:
-            self._take()
-        except Exception as error:  # one trace's trouble is not the page's
-            self._trouble = f"This cannot be shown ({type(error).__name__}: {error})."
-        trouble = source.error or self._trouble
-        told = words.status(source.name, self._found, trouble, grows=source.grows)
-        self._words["status"].object = told
-        whole, chosen = self.choice.selection(whole=True), self.choice.selection()
-        if not source.version:
-            return
-        if self._counting is None and self._counted != (source.version, chosen):
-            self._counted = (source.version, chosen)
-            self._counting = _THREADS.submit(count, source, chosen)
-        wanted = (source.version, chosen, dark)
-        same = self._drawn is not None and self._drawn[1:] == (chosen, dark)
-        draws = self._drawn != wanted and not (same and time.monotonic() < self._draws_after)
-        if self._looking is None and (wanted != self._shown or draws):
-            self._shown = wanted
-            if draws:
-                self._drawn, self._draws_after = wanted, time.monotonic() + DRAWS_EVERY_S
-            self._looking = _THREADS.submit(self._computed, whole, chosen, dark if draws else None)
+        source, chosen = self._source, self.choice.selection()
+        for stage in self.stages.values():
+            try:
+                stage.take()
+            except Exception as error:  # one trace's trouble is not the page's
+                self._trouble = f"This cannot be shown ({type(error).__name__}: {error})."
+        if source.version:
+            state = State(source.version, chosen)
+            self._numbers.want(state, self._count)
+            if not self._numbers.is_computing:  # which would take longer beside it
+                self._findings.want(state, self._find)
+        found, shown = self._found, self._findings.shown
+        is_free = not _FINDINGS.is_pressed  # findings of the next trace, too, come before pictures
+        if is_free and found is not None and shown is not None and shown.choice == chosen:
+            for name, picture in self._pictures.items():
+                wanted = State(shown.version, (chosen, dark))
+                picture.want(wanted, partial(self._draw, name, found, wanted, dark=dark))
+        self._mark(chosen, dark=dark)
 
-    def _take(self) -> None:
-        """Show what the threads have found."""
-        if self._counting is not None and self._counting.done():
-            counted, self._counting = self._counting, None
-            self._words["tiles"].object = words.tiles(counted.result())
-        if self._looking is not None and self._looking.done():
-            looked, self._looking = self._looking, None
-            self._show(*looked.result())
-            self._trouble = None
+    def _count(self) -> tuple[State, Metrics]:
+        sums, chosen = self._source.sums, self.choice.selection()
+        assert sums is not None
+        return State(sums.version, chosen), count(sums, chosen)
 
-    def _computed(
-        self, whole: Selection, chosen: Selection, dark: bool | None
-    ) -> tuple[Found, dict[str, Any]]:
-        """Return what was found, and the pictures of it unless ``dark`` is None."""
-        found = find(self._source, whole, chosen)
-        if dark is None:
-            return found, {}
-        return found, {
-            name: drawn(plot(found), dark=dark) for name, (_, _, plot) in PICTURES.items()
-        }
+    def _find(self) -> tuple[State, Found]:
+        sums, chosen = self._source.sums, self.choice.selection()
+        assert sums is not None
+        return State(sums.version, chosen), find(sums, self._source.name, chosen)
 
-    def _show(self, found: Found, figures: dict[str, Any]) -> None:
-        self._found = found
+    def _draw(self, name: str, found: Found, state: State, *, dark: bool) -> tuple[State, Drawn]:
+        figure = drawn(PICTURES[name][2](found), dark=dark)
+        if name == "times" and not isinstance(figure, str):
+            selectable(figure, found.chosen.window, self._select)
+        if name == "sizes" and not isinstance(figure, str):
+            tappable(figure, self._editor.toggle)
+        return state, self._frames[name].drawn(figure)
+
+    def _show_numbers(self, metrics: Metrics) -> None:
+        self._words["tiles"].object = words.tiles(metrics)
+
+    def _show_findings(self, found: Found) -> None:
+        self._found, self._trouble = found, None
         self.choice.offer(found)
-        for name, figure in figures.items():
-            if isinstance(figure, str):
-                told = f'<div class="empty">{figure}</div>'
-                self._pictures[name].objects = [
-                    pn.pane.HTML(told, stylesheets=[words.style()], sizing_mode="stretch_width")
-                ]
-                continue
-            figure.css_classes = ["plot", name]
-            if name == "times":
-                selectable(figure, found.chosen.window, self._select)
-            if name == "sizes":
-                tappable(figure, self._editor.toggle)
-            self._pictures[name].objects = [
-                pn.pane.Bokeh(figure, height=figure.height, sizing_mode="stretch_width")
-            ]
         self._words["verdict"].object = words.verdict(found)
         self._words["window"].object = words.window(found)
         self._words["advice"].object = words.advised(found)
         self._editor.show(found)
 
+    def _mark(self, chosen: Selection, *, dark: bool) -> None:
+        """Say what the page is doing, and make pale what is of a choice before."""
+        source, old = self._source, self._findings.is_of_another(chosen)
+        self._words["status"].object = words.status(
+            source.name,
+            self._found,
+            source.error or self._trouble,
+            grows=source.grows,
+            computing=old,
+        )
+        pale = {"tiles": self._numbers.is_of_another(chosen)}
+        pale |= dict.fromkeys(("verdict", "window", "advice"), old)
+        for name, is_pale in pale.items():
+            self._words[name].css_classes = ["pale"] if is_pale else []
+        self._editor.view.css_classes = ["pale"] if old else []
+        for name, stage in self._pictures.items():
+            if name != "times":  # it is of all time, whatever was selected of it
+                self._frames[name].mark(pale=stage.is_of_another((chosen, dark)))
+
     def _section(self, name: str) -> list[Any]:
         title, reading, _ = PICTURES[name]
-        return [_heading(title, reading), self._pictures[name]]
+        return [_heading(title, reading), self._frames[name].view]
 
     def _select(self, window: TimeRange | None) -> None:
         self.choice.window = window
         self._window.param.update(value="", name="Window")
 
     def _typed(self, _: object) -> None:
-        text = self._window.value
-        if not text or self._found is None:
+        text, sums = self._window.value, self._source.sums
+        if not text or self._found is None or sums is None:
             return
         try:
             window = parse_window(text).over(self._found.first_ns)
         except ValueError:
             self._window.name = "Window: give START..END"
             return
-        with self._source.lock:
-            span = self._source.live.span
-        if span is not None and not window.meets(*span):
+        if sums.span is not None and not window.meets(*sums.span):
             self._window.name = f"Window: no step began {window.words()}"
             return
         self.choice.window = window

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
+from graphdiag.cells import Sums
 from graphdiag.errors import GraphdiagError, NoRowsYet
 from graphdiag.live import LiveTrace
 from graphdiag.paths import printable
@@ -14,12 +15,12 @@ from graphdiag.places import resolve
 from graphdiag.sources import open_source
 from graphdiag.trace import Trace, looks_like_trace, open_trace
 
-INTERVAL_S = 0.5
-"""Seconds between two looks at a trace."""
-_REST = 4
+INTERVAL_S = 0.25
+"""Least seconds between two looks at a trace."""
+_REST = 3
 """How much longer than a look takes to rest after it: the engine beside it has the processor."""
-_AFTER_TROUBLE = 20
-"""A source that could not be read is looked at every so many times only."""
+_LONGEST_S = 10.0
+"""Most seconds to rest after a look; also after one at a source that could not be read."""
 
 
 class Watched:
@@ -33,8 +34,6 @@ class Watched:
         Whether it is looked at again.
     error
         Why the last look failed; None where it did not.
-    lock
-        Held by whoever reads or changes :attr:`live`.
     """
 
     def __init__(self, path: str, opened: ExitStack) -> None:
@@ -44,24 +43,48 @@ class Watched:
         sealed = len(places) == 1 and places[0].path.endswith(".parquet")
         self.grows = is_trace and (not sealed or places[0].is_folder())
         self.error: str | None = None
-        self.lock = threading.Lock()
         self._path = path
         self._read_once = None if is_trace else opened.enter_context(open_source([path]))
-        self.live = LiveTrace(self._open)
+        self._live = LiveTrace(self._open)
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def sums(self) -> Sums | None:
+        """What was read last, which stays as it is; None before anything was."""
+        return self._live.sums
 
     @property
     def version(self) -> int:
         """Counts what was found new; 0 before anything was read."""
-        return self.live.version
+        return 0 if self.sums is None else self.sums.version
+
+    def read(self) -> None:
+        """Look for what is new, where a recording may have only begun.
+
+        Raises
+        ------
+        GraphdiagError
+            When it cannot be read.
+        """
+        with suppress(NoRowsYet):
+            self._live.refresh()
 
     def refresh(self) -> None:
-        """Look for what is new; what goes wrong is in :attr:`error`."""
+        """Look for what is new, and tell those who listen; what goes wrong is in :attr:`error`."""
+        before = (self.version, self.error)
         try:
-            with self.lock:
-                self.live.refresh()
+            self.read()
             self.error = None
         except GraphdiagError as error:
             self.error = str(error)
+        if (self.version, self.error) != before:
+            for told in tuple(self._listeners):
+                told()
+
+    def listen(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Have ``told`` called, in the watching thread, when something is new; return its end."""
+        self._listeners.append(told)
+        return lambda: self._listeners.remove(told)
 
     def _open(self, known: Collection[str]) -> Trace:
         if self._read_once is not None:
@@ -70,7 +93,10 @@ class Watched:
 
 
 class Watcher:
-    """Looks at several sources in a thread of its own, in turn."""
+    """Looks at several sources in a thread of its own, first at the one whose turn is longest ago.
+
+    Each rests as its own looks take: a large one does not hold up a small one.
+    """
 
     def __init__(self, sources: Sequence[Watched]) -> None:
         self.sources = tuple(sources)
@@ -84,14 +110,18 @@ class Watcher:
         self._thread.join(timeout=10)
 
     def _watch(self) -> None:
-        looks, took = 0, 0.0
-        while not self._ended.wait(max(INTERVAL_S, _REST * took)):
-            looks, begin = looks + 1, time.monotonic()
-            for source in self.sources:
-                rests = source.error is not None and looks % _AFTER_TROUBLE
-                if source.grows and not rests and not self._ended.is_set():
-                    source.refresh()
-            took = time.monotonic() - begin
+        due = {source: 0.0 for source in self.sources if source.grows}
+        took = 0.0
+        while due:
+            source = min(due, key=due.__getitem__)
+            if self._ended.wait(max(took, due[source] - time.monotonic())):
+                return
+            begin = time.monotonic()
+            source.refresh()
+            end = time.monotonic()
+            took = end - begin  # looks take half of the thread's time at most
+            rest = min(_LONGEST_S, max(INTERVAL_S, _REST * took))
+            due[source] = end + (rest if source.error is None else _LONGEST_S)
 
 
 @contextmanager
@@ -107,8 +137,7 @@ def watching(paths: Sequence[str]) -> Iterator[Watcher]:
     with ExitStack() as opened:
         sources = [Watched(path, opened) for path in paths]
         for source in sources:
-            with suppress(NoRowsYet):
-                source.live.refresh()
+            source.read()
         watcher = Watcher(sources)
         try:
             yield watcher

@@ -64,10 +64,17 @@ def advised(found: Found) -> str:
     )
 
 
-def status(name: str, found: Found | None, error: str | None, *, grows: bool) -> str:
-    """Return what trace it is, how much of it was read, and whether it is looked at again."""
+def status(
+    name: str, found: Found | None, error: str | None, *, grows: bool, computing: bool = False
+) -> str:
+    """Return what trace it is, how much of it was read, and whether it is looked at again.
+
+    ``computing`` says that the findings on the page are of what was selected before.
+    """
     steps = None if found is None else wording.count(found.steps, "step")
-    return _render("status.html", name=name, steps=steps, error=error, grows=grows)
+    return _render(
+        "status.html", name=name, steps=steps, error=error, grows=grows, computing=computing
+    )
 
 
 def window(found: Found) -> str:
@@ -81,6 +88,7 @@ def window(found: Found) -> str:
         told = {
             "start": f"{start:,.3f}",
             "end": f"{end:,.3f}",
+            "empty": not found.report.steps,
             "flag": f"--window {iso(chosen.start_ns)}..{iso(chosen.end_ns)}",
         }
     return _render("window.html", about=about(found.report), told=told, width=width)

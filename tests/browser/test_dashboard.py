@@ -210,11 +210,21 @@ def check_that_the_bucket_editor_moves_padding_and_the_flag(page: Dashboard) -> 
 
 
 def check_that_a_growing_trace_moves_the_page(page: Dashboard, served: Served) -> None:
-    before = page.tile(0, "steps")
-    assert before == "50"
-    recorded(served.recorder, 5, 30)
-    took = page.until(lambda: page.tile(0, "steps") == "80", 20)
-    assert took < 10  # on a machine at rest below two seconds
+    """Three moves of nine have to be in time: a machine may be busy, a slow page is always slow.
+
+    Each begins right after the one before was seen, when a page that looks every few seconds has
+    just looked.
+    """
+    steps, fast, took = 50, 0, []
+    assert page.tile(0, "steps") == str(steps)
+    while fast < 3:
+        assert len(took) < 9, took
+        steps += 30
+        recorded(served.recorder, 5, 30)
+        served.recorder.flush()  # from here on they are on disk
+        took.append(page.until(lambda: page.tile(0, "steps") == str(steps), 30))  # noqa: B023
+        fast += took[-1] < 2
+    page.until(lambda: page.found(0) == str(steps), 30)
     assert page.shown.complaints == []
 
 

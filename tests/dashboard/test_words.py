@@ -1,16 +1,23 @@
 """What the page says, without a browser."""
 
+import json
+import re
 from contextlib import ExitStack
 
+import msgspec
 import pytest
 
 pytest.importorskip("panel", reason='needs pip install "graphdiag[dashboard]"')
 
 from graphdiag.dashboard import words
 from graphdiag.dashboard.editor import read_size
-from graphdiag.dashboard.state import Choice, find
+from graphdiag.dashboard.state import Choice, count, find
 from graphdiag.dashboard.watching import Watched, watching
+from graphdiag.diagnosis import diagnose
 from graphdiag.errors import GraphdiagError
+from graphdiag.reporters import json as json_reporter
+from graphdiag.reporters.case_cards import case_cards
+from graphdiag.sources import open_source
 from graphdiag.timerange import TimeRange
 from graphdiag_collectors.files import write_part
 from tests.build import MS, START_NS, event, step, table, write
@@ -27,8 +34,8 @@ def watched(path):
 
 
 def found(path, **chosen):
-    source, choice = watched(path), Choice(**chosen)
-    return find(source, choice.selection(whole=True), choice.selection())
+    source = watched(path)
+    return find(source.sums, source.name, Choice(**chosen).selection())
 
 
 def test_words_of_a_trace_are_text(tmp_path):
@@ -61,6 +68,42 @@ def test_the_page_says_which_stretch_it_is_of_and_how_report_gets_it():
     assert "Simulated: " in told
     early = found(practice, window=TimeRange(first - 5 * 10**9, first + 5 * 10**9))
     assert "of <b>0.000 s to " in words.window(early)
+
+
+def test_a_stretch_in_a_gap_is_said_to_hold_no_step(tmp_path):
+    rows = [step(9, 16, at + 5.0 * i, dur_ns=MS) for at in (0, 60_000) for i in range(50)]
+    path = write([event("run", config={"engine": "vllm"}), *rows], tmp_path / "t.parquet")
+    gap = TimeRange(START_NS + 20 * 10**9, START_NS + 30 * 10**9)
+    assert "No step began in it" in words.window(found(path, window=gap))
+    assert "No step began" not in words.window(found(path))
+
+
+TRACES = [
+    *(f"sample_traces/{name}.parquet" for name in ("practice", "practice_eager", "fallback_trap")),
+    "tests/data/logs/vllm_0.9.2.log",
+    "tests/data/logs/sglang_0.5.9.log",
+]
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_numbers_are_those_of_report_json(name):
+    source = watched(ROOT / name)
+    chosen = Choice().selection()
+    with open_source([str(ROOT / name)]) as trace:
+        report = json.loads(json_reporter.render(diagnose(trace)))
+    metrics = report["metrics"]
+    assert json.loads(msgspec.json.encode(count(source.sums, chosen))) == metrics
+    told = dict(
+        re.findall(r'data-tile="(\w+)"><b>(.*?)</b>', words.tiles(count(source.sums, chosen)))
+    )
+    keys = ("exact_hit_rate", "fallback_rate", "padding_ratio", "step_ms_mean", "step_ms_p99")
+    for tile, key in zip(("exact", "fallback", "padding", "mean", "p99"), keys, strict=True):
+        assert (told[tile] == "n/a") == (metrics[key] is None), key
+    here = find(source.sums, source.name, chosen)
+    for case, card in zip(report["cases"], case_cards(here.report), strict=True):
+        assert case["case"] in card.title
+        if card.figures[1][0] == "n/a":
+            assert case["ms_per_step"] is None, case["case"]
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "abc", "13.5", "1048577", "9" * 30])
