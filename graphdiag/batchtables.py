@@ -11,7 +11,7 @@ from graphdiag.limits import LIMIT_KEYS, steps_at
 from graphdiag.periods import Periods
 from graphdiag.requesttimes import BINS_PER_OCTAVE, REQUEST_KEYS, request_sums, time_bin
 from graphdiag.requesttimes import COLUMNS as REQUEST_COLUMNS
-from graphdiag.sums import Total, sum_by, sum_of, weight_of
+from graphdiag.sums import sum_by, sum_of, weight_of
 
 GROUP_KEYS = (
     "run",
@@ -107,10 +107,14 @@ def batch_tables(
     ``more`` are keys beside each table's own, columns of ``batch`` that tell its rows apart.
     """
     steps = _prepared(batch, periods)
-    in_slices = _group(steps, slice_shift, more)
+    steps = steps.with_columns(
+        (pl.col("t_ns") // (1 << shift)).alias("bin"),
+        (pl.col("t_ns") // (1 << slice_shift)).alias("slice"),
+    )
+    in_slices = _in_slices(steps, more)
     return (
         _groups(in_slices, more),
-        _timeline(steps, shift, more),
+        _timeline(steps, more),
         _slices(in_slices, more),
         _durations(steps, more),
         steps_at(periods.limits, steps),
@@ -171,13 +175,12 @@ def _impossible() -> pl.Expr:
     return (below | ((bucket < requested) & ~eager)).fill_null(False)
 
 
-def _group(steps: pl.DataFrame, shift: int, more: Sequence[str]) -> pl.DataFrame:
+def _in_slices(steps: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
     """Return the batch by slice and group.
 
     A batch mostly lies within one slice, and steps of one group in few octaves of time, so that
     those cost no grouping of their own.
     """
-    steps = steps.with_columns((pl.col("t_ns") // (1 << shift)).alias("slice"))
     time = pl.col("dur_ns").cast(pl.Float64)
     measures = {"weight": _WEIGHT, "rows": pl.lit(1, pl.Int64)}
     measures |= {name: sum_of(name) for name in _SUMMED}
@@ -203,9 +206,10 @@ def _keys(own: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
 
 
 def _groups(in_slices: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
-    total = Total(_keys(GROUP_KEYS, more))
-    total.add(in_slices.drop("slice", "octave"))
-    return total.sums()
+    keys = _keys(GROUP_KEYS, more)
+    apart = ("slice", "octave", *keys)
+    measures = {name: pl.col(name) for name in in_slices.columns if name not in apart}
+    return sum_by(in_slices, keys, measures)
 
 
 def _slices(in_slices: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
@@ -213,21 +217,20 @@ def _slices(in_slices: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
     return sum_by(in_slices.drop_nulls("slice"), _keys(SLICE_KEYS, more), measures)
 
 
-def _timeline(steps: pl.DataFrame, shift: int, more: Sequence[str]) -> pl.DataFrame:
-    timed = steps.drop_nulls("t_ns").with_columns((pl.col("t_ns") // (1 << shift)).alias("bin"))
+def _timeline(steps: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
     measures = {
         "weight": _WEIGHT,
         "requested_rows": pl.col("requested") * _WEIGHT,
         "dur_ns": sum_of("dur_ns"),
-        "dur_ns_weight": weight_of(timed, "dur_ns"),
+        "dur_ns_weight": weight_of(steps, "dur_ns"),
         "tokens_out": sum_of("tokens_out"),
         "kv_tokens": sum_of("kv_tokens"),
         "queued": pl.col("queued") * _WEIGHT,
-        "queued_weight": weight_of(timed, "queued"),
+        "queued_weight": weight_of(steps, "queued"),
     }
-    return sum_by(timed, _keys(TIME_KEYS, more), measures)
+    return sum_by(steps, _keys(TIME_KEYS, more), measures).drop_nulls("bin")
 
 
 def _durations(steps: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
-    timed = steps.drop_nulls("duration_bin")
-    return sum_by(timed, _keys(DURATION_KEYS, more), {"weight": _WEIGHT})
+    table = sum_by(steps, _keys(DURATION_KEYS, more), {"weight": _WEIGHT})
+    return table.drop_nulls("duration_bin")

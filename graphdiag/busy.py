@@ -67,8 +67,9 @@ def busy_slices(trace: Trace) -> Busy:
 
 
 def _of_batch(rows: pl.DataFrame) -> Busy:
-    began = rows.filter(pl.col("event").is_in(["step", "request"]))["t_ns"].drop_nulls()
-    times = began.cast(pl.Int64).to_numpy()
+    counts = rows["event"].is_in(["step", "request"]).fill_null(False)
+    began = rows["t_ns"] if counts.all() else rows["t_ns"].filter(counts)
+    times = began.drop_nulls().cast(pl.Int64).to_numpy()
     in_order = bool((times[1:] >= times[:-1]).all())
     return narrowest(times if in_order else np.sort(times))
 

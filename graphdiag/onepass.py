@@ -8,8 +8,7 @@ warm and with them steady. Where that does not tell everything, the trace is rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -28,6 +27,8 @@ from graphdiag.sums import Total, sum_by
 from graphdiag.trace import Trace
 
 Tables = tuple[pl.DataFrame, ...]
+Times = dict[tuple[object, ...], int]
+"""ns by artifact."""
 
 _REPLAYS = pl.col("kind").is_null() & pl.col("bucket").is_not_null() & pl.col("t_min").is_not_null()
 
@@ -43,7 +44,11 @@ def sums_of(trace: Trace, periods: Periods, shift: int, slice_shift: int) -> lis
         When a part of the trace turns out to be damaged or gone.
     """
     totals = no_sums()
-    for _, tables in _by_batch(trace, periods, shift, slice_shift):
+
+    def work(batch: pl.DataFrame) -> Tables:
+        return batch_tables(batch, periods, shift, slice_shift)
+
+    for tables in trace.map(columns_read(periods), work):
         _add(totals, tables)
     return totals
 
@@ -61,13 +66,26 @@ def sums_and_periods(
     totals = no_sums()
     earliest = _Earliest()
     either: list[tuple[Tables, Tables]] = []
-    for batch, steady in _by_batch(trace, start_up, shift, slice_shift):
-        times = earliest.new(steady[0])
-        if times:
-            known = replace(start_up, first_executions=times)
-            either.append((steady, batch_tables(batch, known, shift, slice_shift)))
+
+    def with_new(times: tuple[int, ...], batch: pl.DataFrame) -> Tables:
+        known = replace(start_up, first_executions=times)
+        return batch_tables(batch, known, shift, slice_shift)
+
+    def look(batch: pl.DataFrame) -> _Look:
+        steady = batch_tables(batch, start_up, shift, slice_shift)
+        here = _first_replays(steady[0])
+        # Batches before this one may still be on their way, so that fewer can turn out to be new.
+        times = earliest.new(here)
+        return _Look(batch, steady, here, times, with_new(times, batch) if times else steady)
+
+    for one in trace.map(columns_read(start_up), look):
+        times = earliest.add(one.first, one.steady[0])
+        if not times:
+            _add(totals, one.steady)
+        elif times == one.times:
+            either.append((one.steady, one.warm))
         else:
-            _add(totals, steady)
+            either.append((one.steady, with_new(times, one.batch)))
     then = replays_then(trace, earliest.table)
     first = told_apart(earliest.table, then)
     found = sum(_warm_replays(warm[0]) for _, warm in either)
@@ -78,6 +96,20 @@ def sums_and_periods(
     for steady, warm in either:
         _add(totals, warm if first else steady)
     return totals, replace(start_up, first_executions=first)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A batch with its tables: all replays steady, and those warm that began at ``times``.
+
+    ``first`` is when each artifact first ran in it.
+    """
+
+    batch: pl.DataFrame
+    steady: Tables
+    first: Times
+    times: tuple[int, ...]
+    warm: Tables
 
 
 class _Earliest:
@@ -92,34 +124,31 @@ class _Earliest:
 
     def __init__(self) -> None:
         self.sure = True
-        self._times: dict[tuple[object, ...], int] = {}
+        self._times: Times = {}
 
     @property
     def table(self) -> pl.DataFrame:
         """A row an artifact with ``t_min``, ns."""
         return pl.DataFrame({"t_min": self._times.values()}, schema={"t_min": pl.Int64})
 
-    def new(self, groups: pl.DataFrame) -> tuple[int, ...]:
-        """Take in the groups of the next batch; return when artifacts ran that are new in it."""
-        replays = groups.filter(_REPLAYS & (pl.col("period") == STEADY))
-        table = sum_by(replays, ARTIFACT_KEYS, {"t_min": pl.col("t_min")})
-        here: dict[tuple[object, ...], int] = {tuple(key): time for *key, time in table.iter_rows()}
-        earlier = any(time < self._times.get(key, time) for key, time in here.items())
+    def new(self, first: Times) -> tuple[int, ...]:
+        """Return when artifacts first ran that are not known so far."""
+        return tuple(sorted({time for key, time in first.items() if key not in self._times}))
+
+    def add(self, first: Times, groups: pl.DataFrame) -> tuple[int, ...]:
+        """Take in the next batch; return when artifacts ran that are new in it."""
+        earlier = any(time < self._times.get(key, time) for key, time in first.items())
         self.sure = self.sure and not earlier and not groups["impossible"].sum()
-        times = {time for key, time in here.items() if key not in self._times}
-        self._times = here | self._times
-        return tuple(sorted(times))
+        times = self.new(first)
+        self._times = first | self._times
+        return times
 
 
-def _by_batch(
-    trace: Trace, periods: Periods, shift: int, slice_shift: int
-) -> Iterator[tuple[pl.DataFrame, Tables]]:
-    """Yield each batch of rows with its tables."""
-
-    def tables(batch: pl.DataFrame) -> tuple[pl.DataFrame, Tables]:
-        return batch, batch_tables(batch, periods, shift, slice_shift)
-
-    return trace.map(columns_read(periods), tables)
+def _first_replays(groups: pl.DataFrame) -> Times:
+    """Return when each artifact first ran after the cold end, of the groups of a batch."""
+    replays = groups.filter(_REPLAYS & (pl.col("period") == STEADY))
+    table = sum_by(replays, ARTIFACT_KEYS, {"t_min": pl.col("t_min")})
+    return {tuple(key): time for *key, time in table.iter_rows()}
 
 
 def _warm_replays(groups: pl.DataFrame) -> int:

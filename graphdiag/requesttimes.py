@@ -16,6 +16,11 @@ BINS_PER_OCTAVE = 16
 
 _SUMMED = ("dur_ns", "queued_ns", "ttft_ns", "tokens_in", "tokens_out")
 _TIMED = ("dur_ns", "queued_ns")
+_NONE = {
+    **{"slice": pl.Int64, "run": pl.Categorical, "period": pl.UInt8, "ttft_bin": pl.Int16},
+    **dict.fromkeys(("weight", *_SUMMED, *(f"{name}_weight" for name in _TIMED)), pl.Int64),
+}
+"""The table of no requests: most batches hold none."""
 
 
 def time_bin(ns: pl.Expr) -> pl.Expr:
@@ -33,7 +38,10 @@ def request_sums(batch: pl.DataFrame, periods: Periods, shift: int) -> pl.DataFr
 
     A slice is ``t_ns >> shift`` of the arrival; ``ttft_bin`` is null where no first token came.
     """
-    requests = batch.filter((pl.col("event") == "request").fill_null(False)).with_columns(
+    is_request = (batch["event"] == "request").fill_null(False)
+    if not is_request.any():
+        return pl.DataFrame(schema=_NONE)
+    requests = batch.filter(is_request).with_columns(
         pl.col("weight").fill_null(1),
         (pl.col("t_ns") // (1 << shift)).alias("slice"),
         periods.code().alias("period"),

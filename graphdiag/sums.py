@@ -75,13 +75,14 @@ def sum_by(
     a multiple. What is the same on every row is counted, not added.
     """
     chosen = rows.select(keys)
-    group, first = _groups(chosen)
+    group, first = _groups(_codes(chosen))
     counts = np.bincount(group, minlength=len(first))
     values = rows.with_columns(**measures).select(*measures)
-    found = [
-        _end(one, group, counts) if one.name in _ENDS else _sum(one, group, counts)
-        for one in values
-    ]
+    missing = [one.name for one in values if 0 < one.null_count() < len(one)]
+    values = values.with_columns(
+        pl.col(name).fill_null(_ENDS[name][0] if name in _ENDS else 0) for name in missing
+    )
+    found = [(_end if one.name in _ENDS else _sum)(one, group, counts) for one in values]
     return chosen[first].hstack(found)
 
 
@@ -100,9 +101,7 @@ def _sum(values: pl.Series, group: Ints, counts: Ints) -> pl.Series:
     dtype = np.float64 if values.dtype.is_float() else np.int64
     if values.null_count() == len(values):
         return pl.Series(values.name, np.zeros(len(counts), dtype))
-    if values.null_count():
-        values = values.fill_null(0)
-    elif values[0] == values[-1] and values.min() == values.max():
+    if values[0] == values[-1] and values.min() == values.max():
         return pl.Series(values.name, counts * values[0])
     total = np.zeros(len(counts), dtype)
     np.add.at(total, group, values.to_numpy().astype(dtype, copy=False))
@@ -111,38 +110,54 @@ def _sum(values: pl.Series, group: Ints, counts: Ints) -> pl.Series:
 
 def _end(values: pl.Series, group: Ints, counts: Ints) -> pl.Series:
     none, keep = _ENDS[values.name]
+    if values.null_count():
+        return values.clear(len(counts))
     ends = np.full(len(counts), none)
-    keep.at(ends, group, values.fill_null(none).to_numpy())
-    return pl.Series(values.name, ends).replace(none, None)
+    keep.at(ends, group, values.to_numpy())
+    found = pl.Series(values.name, ends)
+    empty = ends == none
+    return found.set(pl.Series(empty), None) if empty.any() else found
 
 
-def _groups(keys: pl.DataFrame) -> tuple[Ints, Ints]:
-    """Return the group of each row, numbered from 0, and the first row of each group."""
-    codes, used = np.zeros(len(keys), np.int64), 1
+def _codes(keys: pl.DataFrame) -> Ints:
+    """Return a number for each row, which rows share whose keys are all the same."""
+    told, ranges = [], {}
     for values in keys.select(pl.all().to_physical()):
-        nulls = values.null_count()
-        if nulls == len(values):
+        if values.null_count() == len(values):
             continue
         low, high = _range(values)
-        if low == high and not nulls:
+        if low == high and not values.null_count():
             continue
         if high - low > _DENSE or high > _CODES:
             values = _numbered(values)
             low, high = _range(values)
+        told.append(values)
+        ranges[values.name] = (low, high)
+    filled = pl.DataFrame(told).with_columns(
+        pl.col(one.name).cast(pl.Int64).fill_null(ranges[one.name][1] + 1)
+        for one in told
+        if one.null_count()
+    )
+    codes, used = np.zeros(len(keys), np.int64), 1
+    for values in filled:
+        low, high = ranges[values.name]
         size = high - low + 2  # one for null
         if used > _CODES // size:
-            codes = _numbered(pl.Series(codes)).cast(pl.Int64).to_numpy().copy()
-            used = len(codes)
-        if nulls:
-            if high >= np.iinfo(values.clear().to_numpy().dtype).max:
-                values = values.cast(pl.Int64)
-            values = values.fill_null(high + 1)
+            codes, used = _groups(codes)[0], len(codes)
         # That values begin at low and not at 0 shifts all codes alike, modulo 2**64.
         codes *= size
         codes += values.to_numpy()
         used *= size
+    return codes
+
+
+def _groups(codes: Ints) -> tuple[Ints, Ints]:
+    """Return the group of each row, numbered from 0 as they come, and each group's first row.
+
+    ``codes`` are overwritten.
+    """
     group = _numbered(pl.Series(codes)).to_numpy().astype(np.int64)
-    # They are numbered as they come, so that the first row of each is where the highest rises.
+    # The first row of each is where the highest number rises.
     highest = np.maximum.accumulate(group, out=codes)
     rises = np.ones(len(group), dtype=bool)
     np.not_equal(highest[1:], highest[:-1], out=rises[1:])
@@ -155,4 +170,4 @@ def _range(values: pl.Series) -> tuple[int, int]:
 
 def _numbered(values: pl.Series) -> pl.Series:
     """Return the values numbered from 0 as they come; null stays null."""
-    return pl.Series(values.to_arrow().dictionary_encode().indices)
+    return pl.Series(values.name, values.to_arrow().dictionary_encode().indices)

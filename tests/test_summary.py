@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from graphdiag import parts
-from graphdiag.batchtables import DURATION_KEYS, GROUP_KEYS, SLICE_KEYS, TIME_KEYS
+from graphdiag.batchtables import DURATION_KEYS, GROUP_KEYS, SLICE_KEYS, TIME_KEYS, columns_read
 from graphdiag.diagnosis import report_of
 from graphdiag.periods import COLD, STEADY, WARM, Periods
-from graphdiag.requesttimes import middle_of_bin
+from graphdiag.requesttimes import middle_of_bin, request_sums
 from graphdiag.summary import TIME_BINS, bin_shift, summarize
 from graphdiag.trace import open_trace
 from tests.build import MS, START_NS, event, step, trace, write
@@ -200,6 +200,18 @@ def test_requests_are_summed_by_their_time_to_a_first_token():
     sums = ("weight", "tokens_in", "tokens_out", "queued_ns", "queued_ns_weight", "dur_ns_weight")
     assert [total(summary.requests, name) for name in sums] == [11, 70, 30, 20 * MS, 10, 11]
     assert summary.events.is_empty()
+
+
+def test_batches_without_requests_have_the_table_of_those_with():
+    rows = [step(4, 4), event("request", 0.0, dur_ns=MS, ttft_ns=MS)]
+    periods = Periods({}, ())
+    columns = columns_read(periods)
+    tables = [
+        request_sums(pl.concat(trace(some).batches(columns)), periods, 20)
+        for some in (rows, rows[:1])
+    ]
+    assert tables[0].schema == tables[1].schema
+    assert [len(table) for table in tables] == [1, 0]
 
 
 def test_timeline_bins_begin_at_multiples_of_their_width():
