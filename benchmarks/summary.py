@@ -320,7 +320,7 @@ def _steps(
         "query_len": pa.array(np.ones(count, np.int32), mask=phase != 0),
         "mode": _words(_MODES, mode),
         "outcome": _words(_OUTCOMES, outcome),
-        "reason": _words(("over_max",), np.zeros(count, int), eager),
+        "reason": _words(("over_max",), np.zeros(count, int), ~eager),
         "artifact": _words(names, np.minimum(mode, 1) * len(_SIZES) + slot % len(_SIZES), eager),
         "kv_tokens": context.astype(np.int64),
         "dispatch_ns": random.integers(3_000, 9_000, count),

@@ -88,7 +88,7 @@ def _compile(evidence: Evidence, overall: Metrics, work: Work) -> Case:
         advice = [
             "Send no user traffic, and start no measurement, before warm-up has captured and "
             "compiled every size; keep the compile cache between starts.",
-            "Compare the steady period (`periods.steady`) instead of the whole window.",
+            "Compare the steady period (periods.steady of --json) instead of the whole window.",
         ]
     elif told and work.window_ns and not work.in_steady:
         told.append("All of it came before the first step: the measurement is free of it.")

@@ -14,7 +14,7 @@ class SourceError(GraphdiagError):
 
 
 class NoRowsYet(SourceError):
-    """A recording has begun and none of its rows is written yet: another look finds some."""
+    """A recording has begun, or its folder waits for it: another look may find rows."""
 
 
 class NotJudged(GraphdiagError):

@@ -65,7 +65,7 @@ class LiveTrace:
         self._forget()
 
     def refresh(self) -> bool:
-        """Read what is new; say whether anything was.
+        """Read what is new; say whether anything was. Where parts were deleted, read all anew.
 
         Raises
         ------
@@ -74,6 +74,8 @@ class LiveTrace:
             the next look begins anew.
         """
         opened = self._opener(self._pieces.sealed)
+        if self._pieces.lacks(opened):
+            self._forget()  # what was deleted cannot be taken out of sums
         new = self._pieces.take(opened)
         if self._opened is not None and not new and opened.notes == self._opened.notes:
             return False

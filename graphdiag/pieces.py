@@ -5,7 +5,7 @@ Sealed parts never change, and a live tail only gets longer until it is sealed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -85,10 +85,14 @@ class Pieces:
         """The sums by cell, which add up."""
         return tuple(piece.tables for piece in self if piece.tables is not None)
 
+    def lacks(self, opened: Trace) -> bool:
+        """Say whether ``opened`` misses a part that was seen before: it was deleted."""
+        return not self._known.keys() <= {_key(part) for part in _parts(opened)}
+
     def take(self, opened: Trace) -> list[Part]:
         """Put rows of ``opened`` that were not seen before on record, and return them."""
         new: list[Part] = []
-        for part in opened.parts or (Rows(opened.source, opened.frame.collect()),):
+        for part in _parts(opened):
             key = _key(part)
             piece = self._known.setdefault(key, Piece(part))
             if piece.rows >= 0 and _is_sealed(piece.part):
@@ -117,6 +121,10 @@ class Pieces:
 def rows_of(parts: list[Part]) -> Trace:
     """Return the rows of some parts as a trace of their own."""
     return Trace("", pl.concat([part.frame() for part in parts]), (), tuple(parts))
+
+
+def _parts(opened: Trace) -> Sequence[Part]:
+    return opened.parts or (Rows(opened.source, opened.frame.collect()),)
 
 
 def _key(part: Part) -> str:

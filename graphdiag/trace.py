@@ -250,7 +250,8 @@ def _open_folder(folder: Place, known: Collection[str]) -> tuple[list[Part], lis
     notes += [note for _, note in whole if note]
     if not opened:
         why = _why_empty(folder, notes, bool(live), bool(parts))
-        kind = NoRowsYet if live and not notes else SourceError
+        begins = bool(live) or next(iter(folder.children()), None) is None
+        kind = NoRowsYet if begins and not notes else SourceError
         raise kind(f"{folder.name}: no rows to read: {why}")
     return opened, notes
 

@@ -140,6 +140,18 @@ def test_after_a_damaged_part_all_is_read_anew(tmp_path):
     assert_same(summary_of(live.sums, Selection()), summarize(open_trace(tmp_path)))
 
 
+def test_a_recording_that_replaces_a_deleted_one_is_not_added_to_it(tmp_path):
+    old = tmp_path / "part-a-0.parquet"
+    write_part(old, table(history(0, 50)).to_batches())
+    live = LiveTrace(opener(tmp_path))
+    live.refresh()
+    old.unlink()
+    later = [step(3, 8, 9000.0 + i, dur_ns=MS) for i in range(30)]
+    write_part(tmp_path / "part-b-0.parquet", table(later).to_batches())
+    assert live.refresh()
+    assert_same(summary_of(live.sums, Selection()), summarize(open_trace(tmp_path)))
+
+
 def test_one_phase_rank_or_runner(tmp_path):
     rows = history(1)
     live = LiveTrace(lambda known: trace(rows))

@@ -29,7 +29,8 @@ PICTURES: dict[str, tuple[str, str, Callable[[Found], Picture | Words]]] = {
     "times": (
         "Step time over time",
         "Drag along it to select a stretch: everything below is of that stretch alone. Grey is "
-        "start-up; the lane on top marks captures and compilations.",
+        "start-up, and what lies outside of a selected stretch; the lane on top marks captures and "
+        "compilations.",
         lambda found: pictures.step_times(found.whole),
     ),
     "outcomes": (
@@ -71,12 +72,13 @@ class TraceView:
         self._source, self.choice = source, Choice()
         self._found: Found | None = None
         self._trouble: str | None = None
+        self._is_typed = True
         self._numbers: Stage[Metrics] = Stage(_NUMBERS, self._show_numbers, wake)
         self._findings: Stage[Found] = Stage(_FINDINGS, self._show_findings, wake)
         sheets = [words.asset("widgets.css")]
         self._words = {
             name: pn.pane.HTML(stylesheets=[words.style()], sizing_mode="stretch_width")
-            for name in ("status", "verdict", "tiles", "window", "advice")
+            for name in ("status", "refused", "verdict", "tiles", "window", "advice")
         }
         self._editor = Editor(self.choice)
         self._frames = {name: Frame(name) for name in PICTURES}
@@ -104,6 +106,7 @@ class TraceView:
         self.view = pn.Column(
             self._words["status"],
             pn.FlexBox(*self._selectors, self._window, self._all, align_items="end", gap="0 8px"),
+            self._words["refused"],
             self._words["window"],
             *self._section("times"),
             self._words["tiles"],
@@ -198,22 +201,30 @@ class TraceView:
 
     def _select(self, window: TimeRange | None) -> None:
         self.choice.window = window
-        self._window.param.update(value="", name="Window")
+        self._is_typed = False  # an empty box asks for the whole trace when a person empties it
+        self._window.value = ""
+        self._is_typed = True
+        self._refuse("")
 
     def _typed(self, _: object) -> None:
-        text, sums = self._window.value, self._source.sums
-        if not text or self._found is None or sums is None:
+        text, sums = self._window.value.strip(), self._source.sums
+        if not self._is_typed or self._found is None or sums is None:
             return
-        try:
-            window = parse_window(text).over(self._found.first_ns)
-        except ValueError:
-            self._window.name = "Window: give START..END"
-            return
-        if sums.span is not None and not window.meets(*sums.span):
-            self._window.name = f"Window: no step began {window.words()}"
-            return
-        self.choice.window = window
-        self._window.name = "Window"
+        window, trouble = None, ""
+        if text:
+            try:
+                window = parse_window(text).over(self._found.first_ns)
+            except ValueError as error:
+                trouble = str(error)
+            if window is not None and sums.span is not None and not window.meets(*sums.span):
+                trouble = f"No step began {window.words()}."
+        if not trouble:
+            self.choice.window = window
+        self._refuse(trouble)
+
+    def _refuse(self, trouble: str) -> None:
+        """Say why what was typed is no window, and that the figures are not of it."""
+        self._words["refused"].object = words.refused(trouble)
 
 
 def _heading(title: str, reading: str) -> pn.pane.HTML:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 
 from graphdiag.cells import Sums
 from graphdiag.errors import GraphdiagError, NoRowsYet
@@ -59,15 +59,18 @@ class Watched:
         return 0 if self.sums is None else self.sums.version
 
     def read(self) -> None:
-        """Look for what is new, where a recording may have only begun.
+        """Look for what is new, where a recording may have only begun, or its folder wait for it.
 
         Raises
         ------
         GraphdiagError
             When it cannot be read.
         """
-        with suppress(NoRowsYet):
+        try:
             self._live.refresh()
+        except NoRowsYet:
+            if self.version:  # there were rows
+                raise
 
     def refresh(self) -> None:
         """Look for what is new, and tell those who listen; what goes wrong is in :attr:`error`."""

@@ -77,6 +77,11 @@ def status(
     )
 
 
+def refused(why: str) -> str:
+    """Return why what was typed is no window, nothing where it is one."""
+    return _render("refused.html", why=why)
+
+
 def window(found: Found) -> str:
     """Return what the figures are of: the source, the stretch of it, and how ends are chosen."""
     chosen = found.chosen.window

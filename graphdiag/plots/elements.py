@@ -45,7 +45,7 @@ def element(picture: Picture | Words) -> hv.Overlay | hv.Div:
         responsive=True,
         height=picture.height,
         xlabel=plain(picture.x),
-        ylabel=plain(picture.y),
+        ylabel=style.y_label(picture),
         xlim=picture.x_range,
         ylim=picture.y_range,
         logx=picture.x_log,

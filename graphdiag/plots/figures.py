@@ -91,7 +91,7 @@ def _lay_axes(plot: Plot, picture: Picture) -> None:
         "formatter": style.x_formatter(picture),
     }
     up: dict[str, Any] = {
-        "axis_label": marks.plain(picture.y),
+        "axis_label": style.y_label(picture),
         "ticker": style.y_ticker(picture),
         "formatter": style.y_formatter(picture),
         "major_label_overrides": style.lane_labels(picture),

@@ -9,7 +9,7 @@ from bokeh.models.formatters import DatetimeTickFormatter, NumeralTickFormatter,
 from bokeh.models.labeling import AllLabels, NoOverlap
 from bokeh.models.tickers import BasicTicker, DatetimeTicker, FixedTicker, LogTicker, Ticker
 
-from graphdiag.plots.picture import Picture
+from graphdiag.plots.picture import Picture, plain
 
 FONT = "12px"
 LABEL_FONT = "13px"
@@ -50,7 +50,13 @@ def y_ticker(picture: Picture) -> Ticker:
     """Return what places the ticks along y."""
     if picture.lanes:
         return FixedTicker(ticks=[-place for place in range(len(picture.lanes))])
-    return LogTicker() if picture.y_log else BasicTicker()
+    # A range may hold one power of ten, or none: 2 and 5 times it get a label too.
+    return LogTicker(mantissas=[1, 2, 5]) if picture.y_log else BasicTicker()
+
+
+def y_label(picture: Picture) -> str:
+    """Return the label of y, which says where its scale is logarithmic."""
+    return plain(f"{picture.y}, log scale" if picture.y_log else picture.y)
 
 
 def y_formatter(picture: Picture) -> TickFormatter:

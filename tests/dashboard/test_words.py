@@ -161,7 +161,17 @@ def test_a_log_is_read_once(tmp_path):
 
 
 def test_what_is_no_source_is_refused_before_a_page_is_served(tmp_path):
-    (tmp_path / "empty").mkdir()
-    for path in ("nothing.parquet", "empty"):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "README.txt").write_text("no trace")
+    for path in ("nothing.parquet", "other"):
         with pytest.raises(GraphdiagError), watching([str(tmp_path / path)]):
             pass
+
+
+def test_an_empty_folder_waits_for_a_recording(tmp_path):
+    with watching([str(tmp_path)]) as watcher:
+        (source,) = watcher.sources
+        assert (source.version, source.error) == (0, None)
+        write_part(tmp_path / "part-a.parquet", table([step(9, 16, dur_ns=MS)]).to_batches())
+        source.refresh()
+        assert source.version == 1
