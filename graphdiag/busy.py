@@ -1,4 +1,6 @@
-"""Which slices of time hold steps, so that an idle hour takes none of the few that there are.
+"""When steps ran: from when to when, and which slices of time hold some.
+
+An idle hour so takes none of the few slices that there are.
 
 A slice is ``t_ns >> shift``. Slices are as narrow as can be while at most :data:`MOST_SLICES` hold
 rows: that depends on when rows began alone, not on the order or the parts they are read in.
@@ -18,6 +20,8 @@ MOST_SLICES = 32
 """Most slices that hold rows."""
 
 Ints = NDArray[np.int64]
+Span = tuple[int, int] | None
+"""First and last ns, None where no row has a time."""
 
 
 @dataclass(frozen=True)
@@ -52,26 +56,41 @@ def narrowest(times: Ints, shift: int = 0, widest: int = 63) -> Busy:
     return Busy(shift + wider, _each_once(times >> wider))
 
 
-def busy_slices(trace: Trace) -> Busy:
-    """Return the slices in which steps or requests of ``trace`` began.
+def extent(trace: Trace) -> tuple[Busy, Span]:
+    """Return the slices in which steps or requests of ``trace`` began, and the span of its steps.
 
     Raises
     ------
     SourceError
         When a part of the trace turns out to be damaged or gone.
     """
-    found = NOTHING
-    for one in trace.map(("event", "t_ns"), _of_batch):
-        found = found.merge(one)
-    return found
+    slices, span = NOTHING, None
+    for busy, ends in trace.map(("event", "t_ns", "dur_ns"), _of_batch):
+        slices, span = slices.merge(busy), hull(span, ends)
+    return slices, span
 
 
-def _of_batch(rows: pl.DataFrame) -> Busy:
+def hull(one: Span, other: Span) -> Span:
+    """Return the least span that holds both."""
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _of_batch(rows: pl.DataFrame) -> tuple[Busy, Span]:
     counts = rows["event"].is_in(["step", "request"]).fill_null(False)
     began = rows["t_ns"] if counts.all() else rows["t_ns"].filter(counts)
     times = began.drop_nulls().cast(pl.Int64).to_numpy()
     in_order = bool((times[1:] >= times[:-1]).all())
-    return narrowest(times if in_order else np.sort(times))
+    return narrowest(times if in_order else np.sort(times)), _span(rows)
+
+
+def _span(rows: pl.DataFrame) -> Span:
+    is_step = (rows["event"] == "step").fill_null(False)
+    steps = rows if is_step.all() else rows.filter(is_step)
+    end = pl.col("t_ns") + pl.col("dur_ns").fill_null(0)
+    first, last = steps.select(pl.col("t_ns").min(), end.max().alias("end")).row(0)
+    return None if first is None or last is None else (first, last)
 
 
 def _number(ascending: Ints) -> int:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from graphdiag.batchtables import TABLE_KEYS, TABLES, batch_tables, columns_read
+from graphdiag.busy import Span
 from graphdiag.periods import Periods
-from graphdiag.summary import Span, rebinned
+from graphdiag.summary import rebinned
 from graphdiag.sums import Total
 from graphdiag.timerange import TimeRange
 from graphdiag.trace import Trace

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 import polars as pl
 
 from graphdiag.batchtables import batch_tables, columns_read
-from graphdiag.busy import busy_slices
+from graphdiag.busy import Span, extent, hull
 from graphdiag.cells import Grain, Sums, added, cell_tables, coarser
 from graphdiag.errors import SourceError
 from graphdiag.insteps import find_in_steps
@@ -25,7 +25,7 @@ from graphdiag.periods import (
     startup_work,
 )
 from graphdiag.pieces import Pieces, rows_of
-from graphdiag.summary import SLICE_BITS, TIME_BINS, Span, hull, resolution, step_span
+from graphdiag.summary import SLICE_BITS, TIME_BINS, resolution
 from graphdiag.sums import Total
 from graphdiag.trace import Trace
 
@@ -110,7 +110,7 @@ class LiveTrace:
         """Add rows that were not read before to the sums; ``known`` are the events so far."""
         events = new.events()
         self._events = pl.concat([*known, events]).sort("t_ns", maintain_order=True)
-        self._find_periods(startup_work(new, events), step_span(new))
+        self._find_periods(startup_work(new, events), extent(new)[1])
         self._sum()
 
     def _find_periods(self, work: pl.DataFrame, fresh: Span) -> None:
@@ -163,9 +163,8 @@ class LiveTrace:
         """Sum what is fresh."""
         for piece in self._pieces:
             for part in piece.fresh:
-                fresh = rows_of([part])
-                piece.span = hull(piece.span, step_span(fresh))
-                piece.busy = piece.busy.merge(busy_slices(fresh))
+                slices, span = extent(rows_of([part]))
+                piece.span, piece.busy = hull(piece.span, span), piece.busy.merge(slices)
         busy = self._pieces.busy.shift
         grain = self._wide_enough(resolution(self._pieces.span, None, busy)[0], busy)
         if grain != self._grain:

@@ -135,7 +135,8 @@ class ParquetFile:
                 if not self._may_hold(footer.row_group(group), where.get("t_ns")):
                     continue
                 same = _same(footer.row_group(group), present)
-                read = [name for name in present if name not in same]
+                # One column at least tells how many rows there are.
+                read = [name for name in present if name not in same] or ["event"]
                 for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=read):
                     batch.validate(full=True)  # a damaged page must not reach native code
                     frame = pl.from_arrow(batch)
@@ -306,13 +307,12 @@ def _filled(value: int | str | None, dtype: pl.DataType, rows: int) -> pl.Series
 def _same(group: pq.RowGroupMetaData, columns: Mapping[str, int]) -> dict[str, int | str | None]:
     """Return the value of those of ``columns`` (by place) that have one alone in ``group``.
 
-    The statistics tell it, so that such a column need not be read. ``event`` is always left to be:
-    it tells how many rows there are.
+    The statistics tell it, so that such a column need not be read.
     """
     same: dict[str, int | str | None] = {}
     for name, place in columns.items():
         told = group.column(place).statistics
-        if name == "event" or told is None or not told.has_null_count:
+        if told is None or not told.has_null_count:
             continue
         if told.null_count == group.num_rows:
             same[name] = None

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from graphdiag.busy import NOTHING, Busy
+from graphdiag.busy import NOTHING, Busy, Span, hull
 from graphdiag.cells import Tables
 from graphdiag.parts import ParquetFile, Part, Rows
-from graphdiag.summary import Span, hull
 from graphdiag.trace import Trace
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from graphdiag.batchtables import TABLES
-from graphdiag.busy import busy_slices, narrowest
+from graphdiag.busy import Span, extent, hull, narrowest
 from graphdiag.onepass import no_sums, sums_and_periods, sums_of
 from graphdiag.periods import Periods, find_periods, find_start_up
 from graphdiag.sums import Total
@@ -27,11 +27,6 @@ TIME_BINS = 512
 
 SLICE_BITS = 4
 """A slice is 2**4 bins of the timeline at most: 32 slices, each with its own sizes."""
-
-_END = pl.col("t_ns") + pl.col("dur_ns").fill_null(0)
-
-Span = tuple[int, int] | None
-"""First and last ns, None where no row has a time."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +141,8 @@ def summarize(
         When a part of the trace turns out to be damaged or gone.
     """
     events = trace.events()
-    busy = busy_slices(trace).shift
-    shift, slice_shift = resolution(hull(span, step_span(trace)), window, busy)
+    busy, own = extent(trace)
+    shift, slice_shift = resolution(hull(span, own), window, busy.shift)
     chosen, kept = trace, events
     if window is not None:
         chosen, kept = trace.within(window), events_within(events, window)
@@ -246,26 +241,6 @@ def _built(
 def _span(groups: pl.DataFrame) -> Span:
     first, last = groups["t_min"].min(), groups["t_max"].max()
     return (first, last) if isinstance(first, int) and isinstance(last, int) else None
-
-
-def step_span(trace: Trace) -> Span:
-    """Return the first and last ns of a trace's steps, None where none has a time.
-
-    Raises
-    ------
-    SourceError
-        When a part of the trace turns out to be damaged or gone.
-    """
-    ends = trace.collect(trace.steps().select(pl.col("t_ns").min().alias("first"), _END.max()))
-    first, last = ends.row(0)
-    return None if first is None or last is None else (first, last)
-
-
-def hull(one: Span, other: Span) -> Span:
-    """Return the least span that holds both."""
-    if one is None or other is None:
-        return one or other
-    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def _length(span: Span) -> int:
