@@ -130,10 +130,11 @@ def test_an_interrupt_exits_with_130_and_no_traceback(
 def test_the_console_command_collects_garbage_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     set_to: list[tuple[int, ...]] = []
     monkeypatch.setattr("gc.set_threshold", lambda *those: set_to.append(those))
+    monkeypatch.setattr("gc.freeze", lambda: set_to.append(()))
     monkeypatch.setattr("sys.argv", ["graphdiag", "--version"])
     with pytest.raises(SystemExit):
         cli.main()
-    assert set_to == [cli.COLLECTED]
+    assert set_to == [cli.COLLECTED, ()]  # and not at all when it ends
 
 
 def test_a_closed_pipe_is_quiet() -> None:
