@@ -195,6 +195,12 @@ sys.exit(cli.run(sys.argv[1:]))
 """
 
 
+def _listen():
+    """Take signals again: a background job ignores SIGINT, one under nohup SIGHUP."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def command(folder: Path, *arguments: str, number: int | None) -> tuple[int, str, str]:
     """Run an experiment, send it a signal once its engine hangs, and return how it ended."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "NO_COLOR": "1"}
@@ -205,8 +211,7 @@ def command(folder: Path, *arguments: str, number: int | None) -> tuple[int, str
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell's background job ignores SIGINT, and so would everything it starts.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=_listen,
     )
     deadline = time.monotonic() + 60
     while number and not (folder / "hanging").exists() and child.poll() is None:
