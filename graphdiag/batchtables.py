@@ -122,6 +122,11 @@ def batch_tables(
     )
 
 
+def limited_steps(batch: pl.DataFrame, periods: Periods) -> pl.DataFrame:
+    """Return the table ``limited`` of a batch alone."""
+    return steps_at(periods.limits, _prepared(batch, periods))
+
+
 def _prepared(batch: pl.DataFrame, periods: Periods) -> pl.DataFrame:
     """Return the batch's steps with their period, no weight left out and no impossible size."""
     is_step = batch["event"] == "step"

@@ -7,12 +7,18 @@ timeline and in slices. Each table has the keys of :class:`graphdiag.summary.Sum
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from graphdiag.batchtables import TABLE_KEYS, TABLES, batch_tables, columns_read
+from graphdiag.batchtables import (
+    TABLE_KEYS,
+    TABLES,
+    batch_tables,
+    columns_read,
+    limited_steps,
+)
 from graphdiag.busy import Span
 from graphdiag.periods import Periods
 from graphdiag.summary import rebinned
@@ -79,14 +85,10 @@ def cell_tables(trace: Trace, periods: Periods, grain: Grain) -> Tables:
     SourceError
         When a part of the trace turns out to be damaged or gone.
     """
-    totals = [Total(keys) for keys in _KEYS]
-    for found in trace.map(columns_read(periods), lambda batch: _tables(batch, periods, grain)):
-        for total, table in zip(totals, found, strict=True):
-            total.add(table)
-    return tuple(total.sums() for total in totals)
+    return added(trace.map(columns_read(periods), lambda batch: _tables(batch, periods, grain)))
 
 
-def added(several: Sequence[Tables]) -> Tables:
+def added(several: Iterable[Tables]) -> Tables:
     """Return the sums of all, by the keys they have; there is at least one."""
     totals = [Total(keys) for keys in _KEYS]
     for tables in several:
@@ -146,18 +148,16 @@ def chosen(
 def _tables(batch: pl.DataFrame, periods: Periods, grain: Grain) -> Tables:
     batch = batch.with_columns((pl.col("t_ns") // (1 << grain.cells)).alias("cell"))
     *told, limited, requests = batch_tables(batch, periods, grain.bins, grain.slices, _MORE)
-    return (*told, _limited(batch, periods, grain, limited), _by_cell(requests, grain))
+    return (*told, _limited(batch, periods, limited), _by_cell(requests, grain))
 
 
-def _limited(
-    batch: pl.DataFrame, periods: Periods, grain: Grain, all_: pl.DataFrame
-) -> pl.DataFrame:
+def _limited(batch: pl.DataFrame, periods: Periods, all_: pl.DataFrame) -> pl.DataFrame:
     """Return the steps at a recompile limit by cell, which their own table does not tell."""
     if not periods.limits:
         return all_.with_columns(pl.lit(None, pl.Int64).alias("cell"))
     found = [all_.clear().with_columns(pl.lit(None, pl.Int64).alias("cell"))]
     for (cell,), rows in batch.group_by("cell"):
-        table = batch_tables(rows, periods, grain.bins, grain.slices)[4]
+        table = limited_steps(rows, periods)
         found.append(table.with_columns(pl.lit(cell, pl.Int64).alias("cell")))
     return pl.concat(found)
 

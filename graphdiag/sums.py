@@ -13,6 +13,7 @@ _FOLD_ROWS = 250_000
 
 _CODES = 1 << 62
 """Most numbers there are for combinations of keys."""
+_HALF = 1 << 63
 _DENSE = 1 << 32
 """Values of a key that lie farther apart are numbered as they come."""
 
@@ -74,7 +75,7 @@ def sum_by(
     a multiple. What is the same on every row is counted, not added.
     """
     chosen = rows.select(keys)
-    group, first = _groups(_codes(chosen))
+    group, first = _groups(_codes(chosen.select(pl.all().to_physical()))[0])
     counts = np.bincount(group, minlength=len(first))
     values = rows.with_columns(**measures).select(*measures)
     missing = [one.name for one in values if 0 < one.null_count() < len(one)]
@@ -118,17 +119,21 @@ def _end(values: pl.Series, group: Ints, counts: Ints) -> pl.Series:
     return found.set(pl.Series(empty), None) if empty.any() else found
 
 
-def _codes(keys: pl.DataFrame) -> Ints:
-    """Return a number for each row, which rows share whose keys are all the same."""
-    told, ranges = [], {}
-    for values in keys.select(pl.all().to_physical()):
+def _codes(keys: pl.DataFrame) -> tuple[Ints, np.int64 | None]:
+    """Return a number for each row, which rows share whose ``keys``, whole numbers, are the same.
+
+    Counted from the second value on, modulo 2**64, the numbers are in the order of the keys, nulls
+    last. It is None where the keys are too many or too far apart, and numbered as they come.
+    """
+    told, ranges, in_order = [], {}, True
+    for values in keys:
         if values.null_count() == len(values):
             continue
         low, high = _range(values)
         if low == high and not values.null_count():
             continue
         if high - low > _DENSE or high > _CODES:
-            values = _numbered(values)
+            values, in_order = _numbered(values), False
             low, high = _range(values)
         told.append(values)
         ranges[values.name] = (low, high)
@@ -137,17 +142,17 @@ def _codes(keys: pl.DataFrame) -> Ints:
         for one in told
         if one.null_count()
     )
-    codes, used = np.zeros(len(keys), np.int64), 1
+    codes, used, least = np.zeros(len(keys), np.int64), 1, 0
     for values in filled:
         low, high = ranges[values.name]
         size = high - low + 2  # one for null
         if used > _CODES // size:
-            codes, used = _groups(codes)[0], len(codes)
-        # That values begin at low and not at 0 shifts all codes alike, modulo 2**64.
+            codes, used, in_order = _groups(codes)[0], len(codes), False
         codes *= size
         codes += values.to_numpy()
         used *= size
-    return codes
+        least = (least * size + low + _HALF) % (2 * _HALF) - _HALF
+    return codes, np.int64(least) if in_order else None
 
 
 def _sorted(table: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -155,18 +160,13 @@ def _sorted(table: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
     Sorting by one number takes a fraction of what sorting by several columns of text takes.
     """
-    codes, used = np.zeros(len(table), np.int64), 1
-    for key in table.select(keys):
-        values = _ranked(key) if key.dtype == pl.Categorical else key
-        if values.null_count() < len(values):
-            low, high = _range(values)
-            size = high - low + 2
-            if used > _CODES // size:
-                return _as_text(table).sort(keys, nulls_last=True)
-            codes *= size
-            codes += values.cast(pl.Int64).fill_null(high + 1).to_numpy() - low
-            used *= size
-    return _as_text(table[np.argsort(codes, kind="stable")])
+    chosen = table.select(keys)
+    codes, least = _codes(
+        pl.DataFrame([_ranked(one) if one.dtype == pl.Categorical else one for one in chosen])
+    )
+    if least is None:
+        return _as_text(table).sort(keys, nulls_last=True)
+    return _as_text(table[np.argsort(codes - least, kind="stable")])
 
 
 def _ranked(text: pl.Series) -> pl.Series:

@@ -116,3 +116,13 @@ def test_total_adds_and_keeps_the_ends(monkeypatch):
         ("b", 0 + 3 + 6 + 9, 0, 9),
         (None, 12, 1, 7),
     ]
+
+
+@given(st.lists(st.tuples(WORDS, INT32, INT64, UINT8), max_size=60))
+def test_a_total_is_sorted_by_key_with_nulls_last_however_far_keys_lie_apart(cells):
+    schema = {"word": pl.String, "small": pl.Int32, "wide": pl.Int64, "byte": pl.UInt8}
+    rows = pl.DataFrame(cells, schema=schema, orient="row").with_columns(n=pl.lit(1))
+    total = Total(list(schema))
+    total.add(rows)
+    expected = rows.group_by(list(schema)).agg(pl.col("n").sum().cast(pl.Int64))
+    assert total.table().rows() == expected.sort(list(schema), nulls_last=True).rows()

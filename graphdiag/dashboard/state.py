@@ -7,12 +7,12 @@ from typing import Any
 
 import param
 
-from graphdiag.audit.trap import size_out_of_trap
+from graphdiag.bucket_advice import setting_beside
 from graphdiag.buckets.memory import measure_memory
-from graphdiag.buckets.setting import Setting, of_summary
+from graphdiag.buckets.setting import Setting
 from graphdiag.buckets.whatif import WhatIf
 from graphdiag.cells import Sums
-from graphdiag.diagnosis import report_of
+from graphdiag.diagnosis import Diagnosis, diagnosis_of
 from graphdiag.findings import Metrics, Report
 from graphdiag.metrics import is_real, is_target
 from graphdiag.selection import Selection, metrics_of, phases, ranks, runners, summary_of
@@ -96,8 +96,9 @@ def find(sums: Sums, source: str, chosen: Selection) -> Found:
     whole = summary
     if summary.window is not None:
         whole = summary_of(sums, replace(chosen, window=None), ("groups", "timeline"))
-    report = report_of(summary, source)
-    setting = _setting(summary, whole, report)
+    diagnosis = diagnosis_of(summary, source)
+    report = diagnosis.report
+    setting = _setting(summary, whole, diagnosis)
     return Found(
         whole=whole,
         chosen=summary,
@@ -111,15 +112,9 @@ def find(sums: Sums, source: str, chosen: Selection) -> Found:
     )
 
 
-def _setting(summary: Summary, whole: Summary, report: Report) -> Setting:
-    """Return what bucket lists are priced by; its intervals are not shown, and not computed."""
-    setting = of_summary(
-        summary,
-        report.source,
-        trapped_up_to=size_out_of_trap(report.audit),
-        graphs_off=True,
-        resample=False,
-    )
+def _setting(summary: Summary, whole: Summary, diagnosis: Diagnosis) -> Setting:
+    """Return what bucket lists are priced by."""
+    setting = setting_beside(diagnosis.report, summary, diagnosis.setting)
     if summary.window is None:
         return setting
     # Graphs captured before the window take as much memory in it.

@@ -72,7 +72,6 @@ class TraceView:
         self._source, self.choice = source, Choice()
         self._found: Found | None = None
         self._trouble: str | None = None
-        self._is_typed = True
         self._numbers: Stage[Metrics] = Stage(_NUMBERS, self._show_numbers, wake)
         self._findings: Stage[Found] = Stage(_FINDINGS, self._show_findings, wake)
         sheets = [words.asset("widgets.css")]
@@ -200,15 +199,13 @@ class TraceView:
         return [_heading(title, reading), self._frames[name].view]
 
     def _select(self, window: TimeRange | None) -> None:
+        self._window.value = ""  # which asks for the whole trace, and so comes first
         self.choice.window = window
-        self._is_typed = False  # an empty box asks for the whole trace when a person empties it
-        self._window.value = ""
-        self._is_typed = True
         self._refuse("")
 
     def _typed(self, _: object) -> None:
         text, sums = self._window.value.strip(), self._source.sums
-        if not self._is_typed or self._found is None or sums is None:
+        if self._found is None or sums is None:
             return
         window, trouble = None, ""
         if text:
